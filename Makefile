@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: Apache-2.0
+#
+# make            build/librondo.so, build/librondo.a and the tool build/rondo
+# make demo       find the ring of this machine and run a verified all-reduce over it
+# make check      build and run every test; also: asan, ubsan, tsan, lint, check-layers, check-long
+# V=1 shows the commands. demo and check install missing Debian packages when they can.
+
+# ---- Settings ------------------------------------------------------------------------------------------------
+CC      ?= gcc
+ifeq ($(origin CC),default)
+CC      := gcc
+endif
+BUILD   ?= build
+OPT     ?= -O2
+SAN     ?=
+JOBS    ?= $(shell nproc)
+PACKAGES = gcc libc6-dev libhwloc-dev libsodium-dev libcmocka-dev
+CHECK_PACKAGES = $(PACKAGES) python3 iproute2 util-linux procps spin
+
+WARN     = -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
+CPPFLAGS = -D_GNU_SOURCE -Iinclude -Isrc
+CFLAGS   = -std=c11 $(OPT) -g -ffp-contract=off -fPIC -fvisibility=hidden -pthread $(WARN) $(SAN)
+LDFLAGS  = -pthread $(SAN)
+LIBS     = -lhwloc -lsodium -lm
+
+ifeq ($(V),)
+Q = @
+say = @printf '  %-7s %s\n' $(1) $(2);
+endif
+
+# ---- What is built -------------------------------------------------------------------------------------------
+LIB_SRC  := $(wildcard $(addsuffix /*.c,src/base src/boot src/topo src/transport src/reduce src/ring src/core))
+CLI_SRC  := $(wildcard src/cli/*.c)
+TEST_SRC := $(wildcard tests/test_*.c)
+HELP_SRC := $(filter-out $(TEST_SRC),$(wildcard tests/*.c))
+EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c))
+BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
+object    = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
+TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
+
+.PHONY: all demo check check-long check-layers asan ubsan tsan lint deps clean tests run-tests
+all: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
+
+$(BUILD)/obj/%.o: %.c
+	@mkdir -p $(@D)
+	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_$(basename $(notdir $<))) -MMD -MP -c $< -o $@
+
+# The same kernels once for each instruction set; chosen at run time.
+CFLAGS_kernels_portable = -O3
+CFLAGS_kernels_avx2     = -O3 -mavx2 -mf16c
+CFLAGS_kernels_avx512   = -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+
+$(BUILD)/librondo.a: $(call object,$(LIB_SRC))
+	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
+
+$(BUILD)/librondo.so.0: $(call object,$(LIB_SRC)) src/rondo.map
+	$(call say,LD,$@)$(CC) -shared -Wl,-soname,librondo.so.0 -Wl,--version-script=src/rondo.map $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
+
+$(BUILD)/librondo.so: $(BUILD)/librondo.so.0
+	@ln -sf librondo.so.0 $@
+
+$(BUILD)/rondo: $(call object,$(CLI_SRC)) $(BUILD)/librondo.a
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+$(BUILD)/examples/%: $(BUILD)/obj/examples/%.o $(BUILD)/librondo.so
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $< -L$(BUILD) -lrondo -Wl,-rpath,'$$ORIGIN/..' -lm
+
+$(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(BUILD)/librondo.so
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $< -L$(BUILD) -lrondo -Wl,-rpath,'$$ORIGIN/..' -lm
+
+# Tests may look inside: they link the static library.
+$(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(HELP_SRC)) $(BUILD)/librondo.a
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) $(LDFLAGS_$(notdir $@)) -o $@ $^ -lcmocka -ldl $(LIBS)
+
+-include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+
+# ---- The two commands ----------------------------------------------------------------------------------------
+demo:
+	@$(MAKE) --no-print-directory deps NEED="$(PACKAGES)"
+	@$(MAKE) --no-print-directory -j$(JOBS) all
+	@examples/demo.sh $(BUILD)
+
+check:
+	@$(MAKE) --no-print-directory deps NEED="$(CHECK_PACKAGES)"
+	@$(MAKE) --no-print-directory -j$(JOBS) all tests
+	@$(MAKE) --no-print-directory check-layers run-tests
+
+tests: $(TESTS)
+run-tests:
+	@tests/run.sh $(BUILD)
+
+# Debian's packages that are not there yet: installed as root or by a sudo that asks nothing, else named.
+deps:
+	@missing=; for p in $(NEED); do dpkg-query -W -f '$${Status}' $$p 2>/dev/null | grep -q 'ok installed' || missing="$$missing $$p"; done; \
+	[ -n "$$missing" ] || exit 0; \
+	if [ "$$(id -u)" = 0 ]; then sudo=; elif sudo -n true 2>/dev/null; then sudo='sudo -n'; \
+	else echo "missing packages; install them with:  sudo apt-get install$$missing" >&2; exit 1; fi; \
+	echo "installing$$missing"; \
+	{ $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing; } >/dev/null \
+	|| { echo "could not install them; try:  apt-get install$$missing" >&2; exit 1; }
+
+# ---- Other checks --------------------------------------------------------------------------------------------
+check-long:
+	@$(MAKE) --no-print-directory -j$(JOBS) all tests
+	@RONDO_TEST_LONG=1 tests/run.sh $(BUILD)
+
+check-layers: all
+	@tests/layers.sh $(BUILD)/obj
+
+asan:
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/asan OPT=-O1 SAN="-fsanitize=address -fno-omit-frame-pointer" all tests
+	@tests/run.sh build/asan
+ubsan:
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/ubsan OPT=-O1 SAN="-fsanitize=undefined,float-cast-overflow -fno-sanitize-recover=all" all tests
+	@tests/run.sh build/ubsan
+tsan:
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/tsan OPT=-O1 SAN="-fsanitize=thread" all tests
+	@tests/run.sh build/tsan
+
+lint:
+	@$(MAKE) --no-print-directory deps NEED="clang cppcheck"
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/clang CC=clang all tests
+	cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 -D_GNU_SOURCE -Iinclude -Isrc src
+
+clean:
+	rm -rf build

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * rondo.h - collective communication over a logical ring.
+ *
+ * A *communicator* joins `world size` ranks, numbered from 0. Every rank makes the same calls in the same
+ * order; each call returns when this rank's part is done and every byte it sent has left the caller's memory.
+ *
+ * Errors. Every call returns a rondo_result. Outputs are written only when it is RONDO_SUCCESS.
+ * rondo_last_error() then says in words what failed, where, and what to do. There are two kinds:
+ *   - errors of the call (RONDO_INVALID_ARGUMENT, RONDO_INVALID_USAGE): nothing was started, the communicator is
+ *     as usable as before and the rank may call again;
+ *   - errors of the communicator (all others): they stay; every later call on it fails with the same text
+ *     until it is destroyed.
+ * The library never exits, never aborts the process, installs no signal handler and, unless RONDO_DEBUG asks for
+ * more, prints warnings only.
+ *
+ * Threads. One thread at a time per communicator; a second one gets RONDO_INVALID_USAGE. Different communicators
+ * are independent. rondo_comm_abort() may be called from any thread at any time.
+ */
+#ifndef RONDO_H
+#define RONDO_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define RONDO_VERSION_MAJOR 0
+#define RONDO_VERSION_MINOR 1
+#define RONDO_VERSION_PATCH 0
+/* major * 10000 + minor * 100 + patch */
+#define RONDO_VERSION (RONDO_VERSION_MAJOR * 10000 + RONDO_VERSION_MINOR * 100 + RONDO_VERSION_PATCH)
+
+#define RONDO_API __attribute__((visibility("default")))
+
+/* Results: RONDO_<name>, value, text. The first eight have NCCL's values. What must be made again after each:
+ * nothing (call), the communicator (comm). */
+#define RONDO_RESULT_MAP(X)                                                                         \
+    X(SUCCESS, 0, "success")                                                                        \
+    X(UNHANDLED_CUDA_ERROR, 1, "a CUDA call failed")                          /* comm */            \
+    X(SYSTEM_ERROR, 2, "a system call failed")                                /* comm */            \
+    X(INTERNAL_ERROR, 3, "internal error: a bug in Rondo, please report it")  /* comm */            \
+    X(INVALID_ARGUMENT, 4, "invalid argument")                                /* call */            \
+    X(INVALID_USAGE, 5, "invalid usage")                                      /* call */            \
+    X(REMOTE_ERROR, 6, "another rank failed or left")                         /* comm */            \
+    X(IN_PROGRESS, 7, "still in progress")                                    /* call */            \
+    X(TIMEOUT, 8, "timed out")                                                /* comm */            \
+    X(ABORTED, 101, "the communicator was aborted")                           /* comm */            \
+    X(MISMATCH, 102, "the ranks' calls do not match")                         /* comm */
+
+typedef enum rondo_result {
+#define RONDO_RESULT_ENUM(name, value, text) RONDO_##name = value,
+    RONDO_RESULT_MAP(RONDO_RESULT_ENUM)
+#undef RONDO_RESULT_ENUM
+} rondo_result;
+
+/* Element types, with NCCL's values. */
+typedef enum rondo_dtype {
+    RONDO_INT8 = 0,
+    RONDO_UINT8 = 1,
+    RONDO_INT32 = 2,
+    RONDO_UINT32 = 3,
+    RONDO_INT64 = 4,
+    RONDO_UINT64 = 5,
+    RONDO_FLOAT16 = 6,
+    RONDO_FLOAT32 = 7,
+    RONDO_FLOAT64 = 8,
+    RONDO_BFLOAT16 = 9,
+    RONDO_FLOAT8E4M3 = 10, /* 1 sign, 4 exponent, 3 fraction bits, bias 7; no infinity, NaN is S.1111.111; largest 448 */
+    RONDO_FLOAT8E5M2 = 11, /* 1 sign, 5 exponent, 2 fraction bits, bias 15; infinities and NaN; largest 57344 */
+    RONDO_DTYPES = 12      /* how many there are */
+} rondo_dtype;
+
+/* Operators, with NCCL's values; values from RONDO_OPS on name operators made at run time.
+ *   integers   SUM and PROD wrap; AVG is the wrapped sum divided by the world size, truncated toward zero
+ *   floats     AVG does not overflow where the average does not; MAX and MIN propagate NaN and hold +0 > -0;
+ *              subnormals are kept; types narrower than float32 are added up in float32 and rounded once */
+typedef enum rondo_op {
+    RONDO_SUM = 0,
+    RONDO_PROD = 1,
+    RONDO_MAX = 2,
+    RONDO_MIN = 3,
+    RONDO_AVG = 4,
+    RONDO_OPS = 5, /* how many built-in ones there are */
+    RONDO_OP_LIMIT = 0x7fffffff
+} rondo_op;
+
+/* What every rank of one communicator must hold to find the others: 128 bytes of plain data, to be carried to
+ * them by any means. Contains a secret key: whoever has it can join. */
+typedef struct rondo_unique_id {
+    unsigned char bytes[128];
+} rondo_unique_id;
+
+typedef struct rondo_comm rondo_comm;
+typedef struct rondo_stream rondo_stream;
+
+#define RONDO_DEVICE_AUTO (-1)
+#define RONDO_DEVICE_HOST (-2)
+
+/* Settings of one communicator. Start from RONDO_CONFIG_INIT. A RONDO_<NAME> environment variable, where set,
+ * wins over the field of the same name. */
+typedef struct rondo_config {
+    size_t size;           /* sizeof(rondo_config): lets later versions add fields */
+    double timeout_s;      /* RONDO_TIMEOUT: seconds that start-up and each call may take (600); > 0 */
+    double slow_warning_s; /* RONDO_SLOW_WARNING: a call longer than this warns once (10); > 0 */
+    int device;            /* a GPU's ordinal, RONDO_DEVICE_AUTO or RONDO_DEVICE_HOST */
+    int channels;          /* RONDO_CHANNELS: parallel rings, 1 to 8; 0 means 1 */
+    size_t slice_bytes;    /* RONDO_SLICE: pipeline unit in bytes, 4096 to 262144; 0 lets the library choose */
+    const char *transport; /* RONDO_TRANSPORT: "loop", "shm" or "tcp"; NULL: the best that reaches, per peer */
+    const char *algo;      /* RONDO_ALGO: "ring" or "flat"; NULL lets the library choose */
+} rondo_config;
+
+#define RONDO_CONFIG_INIT                                                                           \
+    { sizeof(rondo_config), 600.0, 10.0, RONDO_DEVICE_AUTO, 0, 0, NULL, NULL }
+
+/* ---- Communicators ------------------------------------------------------------------------------------------ */
+
+/* Makes a new id on one process, which then serves the rendezvous of all ranks for as long as it lives (it need
+ * not be a rank itself). RONDO_SYSTEM_ERROR: no socket, or the port named by RONDO_PORT is taken. */
+RONDO_API rondo_result rondo_get_unique_id(rondo_unique_id *id);
+
+/* Joins the communicator of `id` as `rank` of `world_size` (0 <= rank < world_size). Returns on every rank when all
+ * have joined, or RONDO_TIMEOUT with the list of those missing. config: NULL means RONDO_CONFIG_INIT.
+ * On failure *comm is untouched and there is nothing to clean up. */
+RONDO_API rondo_result rondo_init_rank(rondo_comm **comm, int world_size, rondo_unique_id id, int rank,
+                                       const rondo_config *config);
+
+/* The same with rank, world size and meeting point from the launcher's environment (`rondo run`, torchrun). */
+RONDO_API rondo_result rondo_init_env(rondo_comm **comm, const rondo_config *config);
+
+/* n communicators of one world in this process: comms[i] is rank i, to be driven by a thread of the caller's own.
+ * devices: one RONDO_DEVICE_* or ordinal per rank, NULL for RONDO_DEVICE_AUTO. */
+RONDO_API rondo_result rondo_init_all(rondo_comm **comms, int n, const int *devices);
+
+/* This process's rank, or the number of ranks; -1 for a NULL communicator. */
+RONDO_API int rondo_comm_rank(const rondo_comm *comm);
+RONDO_API int rondo_comm_size(const rondo_comm *comm);
+
+/* Ends every call in progress on this rank with RONDO_ABORTED and tells the other ranks. Returns at once, may be
+ * called from any thread and more than once. Frees nothing: rondo_comm_destroy() does. */
+RONDO_API rondo_result rondo_comm_abort(rondo_comm *comm);
+
+/* Frees this rank's communicator after its last call has left; never waits for another rank. NULL is fine. */
+RONDO_API rondo_result rondo_comm_destroy(rondo_comm *comm);
+
+/* ---- Collectives --------------------------------------------------------------------------------------------
+ *
+ * Counts are in elements of `dtype`. Buffers need no alignment. Memory that a rank does not use may be NULL (recv
+ * of reduce off the root, send of broadcast off the root, anything when the count is 0). The in-place forms are
+ * named with each call; any other overlap of the two ranges is RONDO_INVALID_ARGUMENT. stream: NULL runs the
+ * call to its end in the calling thread.
+ *
+ * Errors common to all: RONDO_INVALID_ARGUMENT names the argument, its value and the valid range; RONDO_TIMEOUT,
+ * RONDO_REMOTE_ERROR (a rank died or left), RONDO_ABORTED, RONDO_MISMATCH (the ranks' calls differ). */
+
+/* recv[i] = op over all ranks of send[i], count elements on every rank. In place: recv == send.
+ * Each rank sends 2(N-1)/N of the message (see rondo_plan.h). */
+RONDO_API rondo_result rondo_all_reduce(const void *send, void *recv, size_t count, rondo_dtype dtype, rondo_op op,
+                                        rondo_comm *comm, rondo_stream *stream);
+
+/* send holds world_size * recv_count elements; recv on rank r becomes the reduction of everyone's r-th part.
+ * In place: recv == send + rank * recv_count; the other parts of send are left as they were. */
+RONDO_API rondo_result rondo_reduce_scatter(const void *send, void *recv, size_t recv_count, rondo_dtype dtype,
+                                            rondo_op op, rondo_comm *comm, rondo_stream *stream);
+
+/* recv, world_size * send_count elements, becomes the ranks' send buffers in rank order.
+ * In place: send == recv + rank * send_count. */
+RONDO_API rondo_result rondo_all_gather(const void *send, void *recv, size_t send_count, rondo_dtype dtype,
+                                        rondo_comm *comm, rondo_stream *stream);
+
+/* recv on every rank becomes root's send. In place: recv == send (only root reads send). */
+RONDO_API rondo_result rondo_broadcast(const void *send, void *recv, size_t count, rondo_dtype dtype, int root,
+                                       rondo_comm *comm, rondo_stream *stream);
+
+/* recv on root becomes the reduction of all ranks' send. In place: recv == send (only root writes recv). */
+RONDO_API rondo_result rondo_reduce(const void *send, void *recv, size_t count, rondo_dtype dtype, rondo_op op,
+                                    int root, rondo_comm *comm, rondo_stream *stream);
+
+/* Returns when every rank has called it. */
+RONDO_API rondo_result rondo_barrier(rondo_comm *comm, rondo_stream *stream);
+
+/* ---- Memory ------------------------------------------------------------------------------------------------- */
+
+/* bytes of zeroed memory (page-aligned, shared on the host) that neighbours can be given access to. comm may be
+ * NULL: for any communicator. bytes 0 gives a pointer that can only be freed. */
+RONDO_API rondo_result rondo_mem_alloc(void **ptr, size_t bytes, rondo_comm *comm);
+
+/* Gives back what rondo_mem_alloc() returned; peers that mapped it unmap it. NULL is fine. */
+RONDO_API rondo_result rondo_mem_free(void *ptr, rondo_comm *comm);
+
+/* Tells the links of comm that [ptr, ptr + bytes) will be used often, so that those that can register memory do it
+ * once. Changes no result. Ranges may be registered more than once and must be deregistered as often. */
+RONDO_API rondo_result rondo_register(void *ptr, size_t bytes, rondo_comm *comm);
+RONDO_API rondo_result rondo_deregister(void *ptr, rondo_comm *comm);
+
+/* ---- Information -------------------------------------------------------------------------------------------- */
+
+/* RONDO_VERSION of the library that is running. */
+RONDO_API rondo_result rondo_version(int *version);
+
+/* A short text for a result; never NULL. */
+RONDO_API const char *rondo_result_string(rondo_result result);
+
+/* What the last failure on comm was, in words; NULL asks for this thread's last failure on anything. Never NULL;
+ * valid until the next failing call on comm (or on this thread). */
+RONDO_API const char *rondo_last_error(const rondo_comm *comm);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

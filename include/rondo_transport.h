@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * rondo_transport.h - the contract of a link, and of the transports that make links.
+ *
+ * A *link* carries slices (at most slot_bytes each) in order from one rank to another. It has a sending end and a
+ * receiving end, each used by one thread at a time. It never blocks and never calls back. It knows its peer, its
+ * memory and its descriptors; it does not know plan, operation, element type or communicator.
+ *
+ * Every slice bears a 64-bit signature and its size. The receiving end says which it expects; a slice that bears
+ * another is never consumed (RONDO_LINK_MISMATCH).
+ *
+ * There are two ways to move a slice, and a link is native in one of them (caps):
+ *   RONDO_LINK_SLOTS   reserve/commit write straight into a slot that the peer reads by peek/release;
+ *   RONDO_LINK_MEMORY  send/recv hand over the caller's memory, which is the link's until poll says it is done.
+ *
+ * Ends count slices. For a sending end:   done <= committed <= reserved <= done + slots
+ *                    for a receiving end: released <= arrived
+ * where poll reports `done` or `arrived`.
+ */
+#ifndef RONDO_TRANSPORT_H
+#define RONDO_TRANSPORT_H
+
+#include "rondo.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct rondo_link rondo_link;
+typedef struct rondo_link_ops rondo_link_ops;
+typedef struct rondo_transport rondo_transport;
+typedef struct rondo_bell rondo_bell; /* the rank's one doorbell */
+
+/* Answers of a link. "Try again" is a normal one. */
+typedef enum rondo_link_result {
+    RONDO_LINK_OK = 0,
+    RONDO_LINK_AGAIN = 1,    /* not now: poll, do something else, or arm and sleep */
+    RONDO_LINK_MISMATCH = 2, /* the next slice bears another signature or size; nothing was consumed */
+    RONDO_LINK_CLOSED = 3,   /* the peer closed its end; all it sent before has been delivered */
+    RONDO_LINK_BROKEN = 4    /* the link failed; rd_last_error() has the reason */
+} rondo_link_result;
+
+enum {
+    RONDO_LINK_SLOTS = 1,  /* reserve/commit and peek/release are native */
+    RONDO_LINK_MEMORY = 2, /* send/recv are native */
+    RONDO_LINK_RETURN = 4, /* what the receiver leaves in slot k the sender may read, from done until it reserves k */
+    RONDO_LINK_TOUCH = 8,  /* the reader should store to each line that it reads: a line that two cores only share
+                              is dear to write again, one that moves between them is not (docs/design.md) */
+    RONDO_LINK_VIEW = 16   /* view works */
+};
+
+/* One end of a link; the first member of each transport's own structure. Read-only for its user. */
+struct rondo_link {
+    const rondo_link_ops *ops;
+    uint32_t caps;
+    uint32_t slots;      /* slices that may be under way: reserved or handed to send, and not done */
+    size_t slot_bytes;   /* the largest slice */
+    int32_t peer;        /* the rank at the other end, for messages */
+    uint64_t bytes_sent; /* payload committed or sent so far (sending end) */
+};
+
+/* The head of every slot, one cache line, followed by slot_bytes of payload. Slice n (from 0) lies in slot
+ * n % slots. filled == n + 1: slice n is there (stored with release after payload, signature and bytes).
+ * freed == n + 1: its receiver is done with it (stored with release after whatever it left in the payload).
+ * Flag, signature and size share a line, so that a small slice costs no line more than its data. */
+typedef struct rondo_slot {
+    uint64_t filled;
+    uint64_t signature;
+    uint64_t bytes;
+    uint64_t freed;
+    unsigned char unused[32];
+} rondo_slot;
+
+/* The slots as memory, the same for every CPU link and for kernels: slot i starts at base + i * stride. */
+typedef struct rondo_view {
+    unsigned char *base;
+    size_t stride;
+    uint32_t count;
+} rondo_view;
+
+struct rondo_link_ops {
+    size_t size;      /* sizeof(rondo_link_ops) */
+    const char *name; /* of the transport */
+
+    /* Sending end, SLOTS. reserve: *place = slot_bytes of room for the next slice (64-aligned), or AGAIN. Several
+     * may be reserved before the first is committed; they are committed in order. commit: the oldest reserved slot
+     * holds `bytes` bytes and belongs to the receiver. */
+    rondo_link_result (*reserve)(rondo_link *link, void **place);
+    rondo_link_result (*commit)(rondo_link *link, size_t bytes, uint64_t signature);
+
+    /* Sending end, MEMORY. The next slice is `bytes` bytes at `from`, which must stay unchanged until poll counts
+     * it. AGAIN: nothing was taken. */
+    rondo_link_result (*send)(rondo_link *link, const void *from, size_t bytes, uint64_t signature);
+
+    /* Receiving end, SLOTS. peek: *place = the oldest slice not yet released, in place; it must be `bytes` long and
+     * bear `signature`. May be repeated. The reader may write into it. release: done with it. */
+    rondo_link_result (*peek)(rondo_link *link, size_t bytes, uint64_t signature, void **place);
+    rondo_link_result (*release)(rondo_link *link);
+
+    /* Receiving end, MEMORY. The next slice, `bytes` long and bearing `signature`, shall be stored at `to`; it is
+     * there when poll counts it. AGAIN: too many are posted, nothing was taken. */
+    rondo_link_result (*recv)(rondo_link *link, void *to, size_t bytes, uint64_t signature);
+
+    /* Either end: moves what can be moved, and *count = slices so far that have come all the way: for a sending end
+     * those whose slot or memory is the sender's again, for a receiving end those that can be read. Never AGAIN.
+     * CLOSED, BROKEN and MISMATCH are answered when nothing more can be counted. */
+    rondo_link_result (*poll)(rondo_link *link, uint64_t *count);
+
+    /* Either end, before a sleep on `bell`, which the caller has armed: AGAIN: the bell will ring (or its epoll
+     * set will wake) when poll's count passes `seen` or the link ends; OK: it has passed already, do not sleep. */
+    rondo_link_result (*arm)(rondo_link *link, rondo_bell *bell, uint64_t seen);
+
+    /* Either end: the slots as memory; needs the capability VIEW. */
+    rondo_link_result (*view)(rondo_link *link, rondo_view *view);
+
+    /* Direct access to memory that is not a slot. register_memory: a descriptor of at most 128 bytes for
+     * [ptr, ptr + bytes), which the peer's import_memory turns into an address or key of its own. NULL in links
+     * that have none. */
+    rondo_link_result (*register_memory)(rondo_link *link, void *ptr, size_t bytes, unsigned char descriptor[128]);
+    rondo_link_result (*import_memory)(rondo_link *link, const unsigned char descriptor[128], void **address);
+
+    /* What arrived instead of what was expected, after MISMATCH. */
+    void (*seen)(const rondo_link *link, uint64_t *signature, uint64_t *bytes);
+
+    /* Frees this end. What was committed or done before reaches the peer. */
+    void (*close)(rondo_link *link);
+};
+
+/* What one end tells the other while a link is made; carried by an authenticated connection. The receiver of an
+ * offer owns the descriptors in it. */
+#define RONDO_OFFER_FDS 4
+typedef struct rondo_offer {
+    uint32_t bytes;
+    unsigned char data[128];
+    int fd_count;
+    int fds[RONDO_OFFER_FDS];
+} rondo_offer;
+
+typedef struct rondo_link_spec {
+    int32_t me, peer;
+    uint32_t slots;     /* asked for, a power of two */
+    size_t slot_bytes;  /* asked for, a multiple of 64 */
+    rondo_bell *bell;   /* this rank's; outlives the link */
+    int socket_count;   /* transports that reach by SOCKETS: connected, authenticated, now the link's */
+    int sockets[8];
+} rondo_link_spec;
+
+/* How far a transport reaches. */
+typedef enum rondo_reach {
+    RONDO_REACH_PROCESS = 0, /* both ranks are in one process */
+    RONDO_REACH_HOST = 1,    /* a page of one was mapped and read by the other */
+    RONDO_REACH_NETWORK = 2  /* a connection could be made */
+} rondo_reach;
+
+/* Making a link: the sending end offers, the receiving end accepts and answers, the sending end completes.
+ *   sender                                receiver
+ *   offer(spec, &link, &offer)   ---->    accept(spec, &offer, &link, &answer)
+ *   complete(link, &answer)      <----
+ * On failure nothing is left to clean up but, after a successful offer, the link (close). */
+struct rondo_transport {
+    size_t size; /* sizeof(rondo_transport) */
+    const char *name;
+    rondo_reach reach;
+    uint32_t cost;    /* nanoseconds for a small slice, one way, to rank transports by */
+    int sockets;      /* connections that a link takes over (0: none; the default of a setting otherwise) */
+    int max_channels; /* links between two ranks that are of use */
+    rondo_result (*offer)(const rondo_link_spec *spec, rondo_link **sender, rondo_offer *offer);
+    rondo_result (*accept)(const rondo_link_spec *spec, const rondo_offer *offer, rondo_link **receiver,
+                           rondo_offer *answer);
+    rondo_result (*complete)(rondo_link *sender, const rondo_offer *answer);
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * bell.h - the doorbell of a rank: how a rank sleeps, and how whoever has something for it wakes it.
+ *
+ * One word in shared memory says how the rank sleeps: 0 it is awake, 1 in a futex on the word, 2 in epoll. With
+ * memory links only it is the futex; as soon as a descriptor takes part, epoll on the descriptors and an eventfd.
+ *
+ *   sleeper                              waker
+ *   rd_bell_arm: word = 1 (or 2)         store the data
+ *   fence                                fence                      <- rd_bell_ring does this and the rest
+ *   look again at every link             read the word; not 0: set it to 0 and wake
+ *   rd_bell_sleep                        (tests/model has this as a Spin model, with what breaks without each line)
+ */
+#ifndef RD_BASE_BELL_H
+#define RD_BASE_BELL_H
+
+#include "rondo_transport.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* A rank's own bell. Its word lives in a sealed memfd page of its own. */
+struct rondo_bell {
+    _Atomic uint32_t *word;
+    int page_fd;  /* handed to peers on this host, so that they can ring */
+    int event_fd; /* likewise */
+    int epoll_fd; /* holds event_fd; -1 until a descriptor takes part */
+};
+
+rondo_result rd_bell_open(rondo_bell *bell);
+void rd_bell_close(rondo_bell *bell);
+
+/* A peer's bell, seen from here. */
+typedef struct rd_ringer {
+    _Atomic uint32_t *word; /* mapped here, or the bell's own word in one process */
+    int event_fd;
+    bool mapped;
+} rd_ringer;
+
+/* From the descriptors of a peer's bell, which it takes over. */
+rondo_result rd_ringer_open(rd_ringer *ringer, int page_fd, int event_fd);
+/* For a bell of this process: keeps a duplicate of its eventfd and a mapping of its page, so that the bell's owner
+ * may close it first. */
+rondo_result rd_ringer_local(rd_ringer *ringer, const rondo_bell *bell);
+void rd_ringer_close(rd_ringer *ringer);
+
+/* A full fence that the thread sanitizer understands too. */
+void rd_fence(void);
+
+/* Wakes the rank if it sleeps. Call it after the store that it shall see. */
+void rd_ringer_ring(const rd_ringer *ringer);
+void rd_bell_ring(const rondo_bell *bell); /* own bell, from another thread of this process */
+
+/* Sleeping: arm, look at everything once more, then sleep or disarm. */
+void rd_bell_arm(rondo_bell *bell);
+void rd_bell_disarm(rondo_bell *bell);
+void rd_bell_sleep(rondo_bell *bell, int64_t timeout_ns); /* returns when rung, at the timeout, or for no reason */
+
+/* fd shall wake the next sleep once, on `events` (EPOLLIN, EPOLLOUT); remembered until rd_bell_forget. Must come before
+ * rd_bell_arm for the first descriptor, later it may come between arm and sleep. */
+rondo_result rd_bell_watch(rondo_bell *bell, int fd, uint32_t events);
+void rd_bell_forget(rondo_bell *bell, int fd);
+
+#endif

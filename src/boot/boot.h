@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * boot.h - finding each other: jobs, the rendezvous table, authenticated connections, and the service thread.
+ *
+ *   launch_env.c  rank, world and meeting point from the launcher's environment
+ *   job.c         what a unique id or an environment names: job id, key, root's addresses
+ *   auth.c        proof of the key, both ways, before any other byte is parsed
+ *   rendezvous.c  the table (put, get, fence): its server, run by the service thread, and its client
+ *   service.c     the one thread of the process: listeners, strangers, the server, members
+ *   member.c      a rank of a communicator, as the service thread sees it: connections to it, its control plane
+ *
+ * Knows nothing of links, plans or memory. Bytes on the wire: docs/wire.md.
+ */
+#ifndef RD_BOOT_BOOT_H
+#define RD_BOOT_BOOT_H
+
+#include "base/env.h"
+#include "rondo.h"
+
+#include <stdbool.h>
+
+/* ---- Jobs ---- */
+
+typedef struct rd_job {
+    unsigned char id[16];       /* random (unique id) or a hash of what the environment says */
+    unsigned char key[32];      /* all zero: unauthenticated */
+    bool has_key;
+    uint32_t comm_number;       /* the how-many-th communicator of this job in this process, from 0 */
+    int rank, world;
+    bool is_root;               /* this process serves the table and has yet to open it (environment jobs) */
+    char root[8][64];           /* where the table may be: "unix:<abstract name>" or "<ip>:<port>", best first */
+    int roots;
+} rd_job;
+
+/* A new unique id, served by this process from now on (starts the service thread). */
+rondo_result rd_job_new_id(rondo_unique_id *id, const rd_settings *settings);
+rondo_result rd_job_from_id(rd_job *job, const rondo_unique_id *id, int rank, int world, const rd_settings *settings);
+/* From torchrun's or rondo run's environment. comm_number counts up per process and job. */
+rondo_result rd_job_from_env(rd_job *job, const rd_settings *settings);
+
+/* ---- A rank of a communicator, known to the service thread ---- */
+
+typedef struct rd_member rd_member;
+
+/* What a rank tells all others about reaching it. Plain data, travels in the table. */
+typedef struct rd_contact {
+    unsigned char process[16];  /* random, one per process (fresh after fork) */
+    unsigned char host[32];     /* hint that two ranks may share a host: hash of boot id and network namespace */
+    char unix_name[40];         /* abstract socket of the process */
+    char address[4][64];        /* "<ip>:<port>", best first */
+    int32_t addresses;
+    int32_t pid;
+    char hostname[64];
+} rd_contact;
+
+/* Called by the service thread: something ended this communicator for us. result is RONDO_REMOTE_ERROR, RONDO_ABORTED...;
+ * text names rank and pid. Called at most once per event; must not block. */
+typedef void (*rd_stop_fn)(void *context, rondo_result result, const char *text);
+
+/* Registers this rank with the service thread (started if need be), so that peers can connect to it from now on. */
+rondo_result rd_member_open(rd_member **member, const rd_job *job, const rd_settings *settings, rd_contact *contact,
+                            rd_stop_fn stop, void *context);
+/* All ranks' contacts, by rank; the member keeps a copy. Before any connect. */
+rondo_result rd_member_set_contacts(rd_member *member, const rd_contact *contacts);
+
+/* An authenticated connection to `peer` for `purpose` (the caller's number) and `index`; matched there by rd_member_accept with
+ * our rank. prefer_unix: over the peer's abstract socket (same host), else TCP. The socket is non-blocking. */
+rondo_result rd_member_connect(rd_member *member, int peer, int purpose, int index, bool over_unix, int64_t deadline,
+                               int *fd);
+/* Waits for the connection that `peer` makes with the same purpose and index. */
+rondo_result rd_member_accept(rd_member *member, int peer, int purpose, int index, int64_t deadline, int *fd);
+
+/* Makes and hands to the service thread the control connections: to ranks at distances of powers of two (both
+ * directions, over unix sockets where over_unix[peer], else TCP), each with the other's pidfd on one host. From then
+ * on a peer's death reaches `stop` within 2 s, and news of it floods. Collective over the communicator. */
+rondo_result rd_member_start_control(rd_member *member, const bool *over_unix, int64_t deadline);
+
+/* Tells the others, by flooding: this rank aborted (result and text reach their `stop`). */
+void rd_member_announce(rd_member *member, rondo_result result, const char *text);
+
+/* How many calls this rank has completed; goes out with its goodbye. A peer that left in order after n calls is
+ * an error only for call n and later: see rd_member_left. */
+void rd_member_completed(rd_member *member, uint64_t calls);
+/* true, with who and how, when some rank left in order (destroyed or exited) having completed no more than `calls` calls. */
+bool rd_member_left(rd_member *member, uint64_t calls, char *text, size_t bytes);
+
+/* Says goodbye, forgets the member. Never waits for a peer. NULL is fine. */
+void rd_member_close(rd_member *member);
+
+/* ---- The table ---- */
+
+typedef struct rd_table rd_table;
+
+/* Joins the job's table (rank 0 of an environment job opens it first). */
+rondo_result rd_table_open(rd_table **table, const rd_job *job, const rd_settings *settings, int64_t deadline);
+rondo_result rd_table_put(rd_table *table, const char *key, const void *value, size_t bytes);
+/* Returns when all `world` ranks have come to the same fence, or RONDO_TIMEOUT: "2 of 3 joined; missing: rank 2". */
+rondo_result rd_table_fence(rd_table *table, int64_t deadline);
+/* A value that some rank put before the last fence. */
+rondo_result rd_table_get(rd_table *table, const char *key, void *value, size_t bytes);
+/* put "<name>/<rank>", fence, get all: all + r * bytes is rank r's. */
+rondo_result rd_table_exchange(rd_table *table, const char *name, const void *mine, size_t bytes, void *all,
+                               int64_t deadline);
+void rd_table_close(rd_table *table);
+
+/* ---- For reports ---- */
+
+/* Connections from strangers that the service thread has dropped. */
+uint64_t rd_service_strangers(void);
+
+#endif

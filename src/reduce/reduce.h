@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * reduce.h - adding and copying slices on the CPU. Knows element type, operator and memory; not ring, not peer.
+ */
+#ifndef RD_REDUCE_REDUCE_H
+#define RD_REDUCE_REDUCE_H
+
+#include "rondo.h"
+
+#include <stdbool.h>
+
+#define RD_MAX_SOURCES 64
+
+/* One pass over one slice: reads every source once, writes every output once.
+ *
+ *   term 0 = source[0], and then for k = 1 ... sources-1:  sum = sum op source[k]      (from the left, always)
+ *
+ * Sums of a type narrower than float32 are taken in float32 (the wide type); every other type is its own wide type.
+ * AVG: a term is scaled by 2^-k, k = ceil(log2 N), before it is added when type's range needs it; a partial sum has
+ * been scaled already; `finish` divides by N * 2^-k (integers: by N, truncated toward zero) and rounds. */
+typedef struct rd_pass {
+    size_t count;       /* elements; 0 is fine */
+    int sources;        /* 1 to RD_MAX_SOURCES */
+    int outputs;        /* 1 to RD_MAX_SOURCES; may equal sources (exactly the same address), must not overlap otherwise */
+    bool first_partial; /* source[0] is what an earlier pass left, not a rank's own term */
+    bool first_wide;    /* ... and in the wide type */
+    bool out_wide;      /* outputs are in the wide type; not together with finish */
+    bool finish;        /* the sum is complete */
+    bool touch;         /* store to each line of source[0] after reading it, leaving its bytes as they are */
+    const void *source[RD_MAX_SOURCES];
+    void *output[RD_MAX_SOURCES];
+} rd_pass;
+
+/* An operator made ready for the calls of one communicator. Plain data. */
+typedef struct rd_reduction {
+    rondo_dtype type;
+    rondo_op op;
+    int ranks;          /* N, for AVG */
+    size_t bytes, wide_bytes;
+    void (*run)(const struct rd_reduction *reduction, const rd_pass *pass);
+    double scale, divisor; /* AVG on floats: 2^-k and N * 2^-k, or 1 */
+} rd_reduction;
+
+/* level: RD_CPU_* of env.h (0: the best this machine has). RONDO_INVALID_ARGUMENT: unknown type or operator, or a level that
+ * this machine lacks. */
+rondo_result rd_reduction_init(rd_reduction *reduction, rondo_dtype type, rondo_op op, int ranks, int level);
+
+static inline void rd_reduce(const rd_reduction *reduction, const rd_pass *pass) { reduction->run(reduction, pass); }
+
+/* Copies `bytes` from `from` to `to` and, when it is not NULL, to `also`; touch as above (then `from` is writable). */
+void rd_copy(void *to, void *also, const void *from, size_t bytes, bool touch);
+
+/* The level in use for `level` (0: best), its name, and whether this machine has it. */
+const char *rd_cpu_level_name(int level);
+bool rd_cpu_level_has(int level);
+int rd_cpu_level_best(void);
+
+/* The floating-point state that every kernel assumes: round to nearest even, no flush to zero. enter returns what was
+ * there, leave restores it. */
+unsigned rd_fp_enter(void);
+void rd_fp_leave(unsigned saved);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * topo.h - where ranks sit and in which order the ring visits them.
+ *   discover.c  this machine, by hwloc          -> rd_place of a rank
+ *   cost.c      what a hop between two places costs -> a matrix
+ *   order.c     a cheap round trip over a matrix; knows nothing else
+ */
+#ifndef RD_TOPO_TOPO_H
+#define RD_TOPO_TOPO_H
+
+#include "rondo.h"
+
+/* Where a rank runs: the smallest object of each kind that contains its binding, by hwloc's logical index; -1 where
+ * its binding spans several (a rank that is not bound: all -1). Plain data that travels in the rendezvous table. */
+typedef struct rd_place {
+    int32_t host; /* filled in by the caller: ranks on one host have the same number */
+    int32_t package, numa, l3, l2, core;
+    int32_t pus;  /* processing units of the binding */
+} rd_place;
+
+typedef struct rd_machine rd_machine;
+
+/* The machine the process runs on; discovered once per process, never freed. NULL + rd_last_error when hwloc fails. */
+const rd_machine *rd_machine_here(void);
+/* From an hwloc synthetic string, for tests; free it. */
+rondo_result rd_machine_synthetic(rd_machine **machine, const char *description);
+void rd_machine_free(rd_machine *machine);
+
+/* The place of the calling thread's binding on the machine here. */
+rondo_result rd_place_here(rd_place *place);
+/* The place of processing unit `pu` (hwloc's logical index). */
+rondo_result rd_place_of_pu(const rd_machine *machine, int pu, rd_place *place);
+/* One line for people: "2 packages, 2 NUMA nodes, 4 L3 caches, 16 cores, 32 PUs (24 allowed)". */
+void rd_machine_describe(const rd_machine *machine, char *text, size_t bytes);
+/* Processing units this process may run on. */
+int rd_allowed_pus(void);
+
+/* Nanoseconds of a cache line from one place to the other; a documented table by the closest thing both share. */
+uint32_t rd_cost(const rd_place *a, const rd_place *b);
+
+/* order[0 ... n-1]: a permutation of 0 ... n-1 that starts with 0 and makes the sum of cost[order[i] * n + order[i+1]]
+ * round the ring small. Deterministic. 1,024 in under a second. */
+rondo_result rd_ring_order(const uint32_t *cost, int n, int32_t *order);
+
+#endif
