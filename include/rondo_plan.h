@@ -39,6 +39,7 @@ typedef struct rondo_step {
     int32_t recv_from, recv_chunk;
     uint8_t send_own;   /* 1: the rank's own input goes out; 0: what the step before (ring) or the sum (flat) left */
     uint8_t send_wide;  /* 1: travels in the accumulation type, 0: in the element type */
+    uint8_t recv_own;   /* 1: what arrives is the sender's own input, 0: a partial or complete sum, or a chunk moved */
     uint8_t recv_wide;
     uint8_t action;     /* rondo_action of what arrives */
 } rondo_step;
@@ -153,7 +154,7 @@ RONDO_PLAN_FN rondo_step rondo_step_ring_reduce_scatter(const rondo_plan *p, int
     t.recv_from = rondo_ring_rank(p, (int64_t)p->position - 1);
     t.send_chunk = rondo_ring_rank(p, (int64_t)p->position - 1 - s);
     t.recv_chunk = rondo_ring_rank(p, (int64_t)p->position - 2 - s);
-    t.send_own = s == 0;
+    t.send_own = t.recv_own = s == 0;
     t.send_wide = t.recv_wide = p->wide && s > 0;
     t.action = s == p->size - 2 ? RONDO_FINISH : RONDO_REDUCE;
     return t;
@@ -167,7 +168,7 @@ RONDO_PLAN_FN rondo_step rondo_step_ring_all_gather(const rondo_plan *p, int32_t
     t.recv_from = rondo_ring_rank(p, (int64_t)p->position - 1);
     t.send_chunk = rondo_ring_rank(p, (int64_t)p->position - s);
     t.recv_chunk = rondo_ring_rank(p, (int64_t)p->position - 1 - s);
-    t.send_own = s == 0 && p->collective == RONDO_COLL_ALL_GATHER;
+    t.send_own = t.recv_own = s == 0 && p->collective == RONDO_COLL_ALL_GATHER;
     t.send_wide = t.recv_wide = 0;
     t.action = RONDO_REPLACE;
     return t;
@@ -187,6 +188,7 @@ RONDO_PLAN_FN rondo_step rondo_step_ring_chain(const rondo_plan *p, int32_t s)
     t.recv_from = receives ? rondo_ring_rank(p, (int64_t)p->position - 1) : -1;
     t.recv_chunk = receives ? 0 : -1;
     t.send_own = sends && along == 0;
+    t.recv_own = receives && along == 1;
     t.send_wide = reduce && p->wide && along > 0;
     t.recv_wide = reduce && p->wide && along > 1;
     t.action = !reduce ? RONDO_REPLACE : along == p->size - 1 ? RONDO_FINISH : RONDO_REDUCE;
@@ -205,7 +207,7 @@ RONDO_PLAN_FN rondo_step rondo_step_flat(const rondo_plan *p, int32_t s)
     t.send_chunk = gather ? p->rank : behind;
     t.recv_from = gather ? behind : ahead;
     t.recv_chunk = gather ? behind : p->rank;
-    t.send_own = !gather;
+    t.send_own = t.recv_own = !gather;
     t.send_wide = t.recv_wide = 0;
     t.action = gather ? RONDO_REPLACE : s == p->size - 2 ? RONDO_FINISH : RONDO_REDUCE;
     return t;

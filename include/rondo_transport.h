@@ -103,7 +103,7 @@ struct rondo_link_ops {
 
     /* Either end: moves what can be moved, and *count = slices so far that have come all the way: for a sending end
      * those whose slot or memory is the sender's again, for a receiving end those that can be read. Never AGAIN.
-     * CLOSED, BROKEN and MISMATCH are answered when nothing more can be counted. */
+     * CLOSED, BROKEN and MISMATCH are answered when nothing more can be counted; *count is right even then. */
     rondo_link_result (*poll)(rondo_link *link, uint64_t *count);
 
     /* Either end, before a sleep on `bell`, which the caller has armed: AGAIN: the bell will ring (or its epoll
