@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * connect.c - who is where, the ring's order, and the links.
+ *
+ *   1. every rank puts its card (contact, place, settings that shape the wire) on the table and reads all the others
+ *   2. the same cards give every rank the same ring
+ *   3. links are made in three rounds, so that nobody waits for one who waits: offer to all, accept from all, complete
+ *   4. a second exchange says what came of it, and is the barrier after which every rank may send
+ */
+#include "core/comm.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/sock.h"
+#include "transport/transport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WIRE_VERSION 1
+#define RING_SLOTS 4                /* of a link; more than RD_BLOCK, and at least RD_FLAT_SLOTS */
+#define HOST_BYTES (4l << 20)       /* what the slots of one rank's flat links may take together, about */
+#define FLAT_LEAST 16384            /* smaller slots cost more than they save */
+
+enum { PURPOSE_LINK = 1, PURPOSE_SOCKET = 2 };
+
+/* What a rank tells all others. Plain little-endian data without padding: docs/wire.md. */
+typedef struct rd_card {
+    uint32_t wire_version, channels, sockets, transport, algo, numerics;
+    uint64_t slice_bytes;
+    rd_place place;
+    uint32_t reserved;
+    rd_contact contact;
+} rd_card;
+
+/* What came of making links. */
+typedef struct rd_outcome {
+    uint32_t flat;   /* every link that flat needs is there */
+    uint32_t staged; /* some link of the ring has no slots */
+} rd_outcome;
+
+/* The first bytes on a link's connection, from its sending end; answered by the same from the other. */
+typedef struct rd_link_hello {
+    uint32_t version, sockets, slots, fd_count;
+    uint64_t slot_bytes;
+    char transport[8];
+    uint32_t bytes;
+    uint32_t reserved;
+    unsigned char data[128];
+} rd_link_hello;
+
+typedef struct rd_connecting {
+    rondo_comm *comm;
+    rd_card *cards;
+    int *open;      /* connections whose answer is awaited, as wires are numbered; -1 */
+    bool *unix_ok;  /* by rank: a unix connection can be tried, and none has failed */
+    int64_t deadline;
+    int next, previous;
+    bool flat;
+    size_t flat_bytes;
+} rd_connecting;
+
+/* ---- 1 and 2: cards and ring ---- */
+
+static void make_card(const rondo_comm *comm, const rd_contact *contact, rd_card *card)
+{
+    const rd_settings *s = &comm->settings;
+    memset(card, 0, sizeof *card);
+    card->wire_version = WIRE_VERSION;
+    card->channels = (uint32_t)s->channels;
+    card->sockets = (uint32_t)s->sockets;
+    card->transport = (uint32_t)s->transport;
+    card->algo = (uint32_t)s->algo;
+    card->numerics = (uint32_t)s->numerics;
+    card->slice_bytes = (uint64_t)s->slice_bytes;
+    card->contact = *contact;
+}
+
+static rondo_result differ(const char *what, int rank, long theirs, long mine, int me)
+{
+    return rd_fail(RONDO_INVALID_USAGE, "the ranks' settings differ: %s is %ld on rank %d and %ld on rank %d; it must be the "
+                   "same on all", what, theirs, rank, mine, me);
+}
+
+/* Settings that shape the wire: the smaller of two sizes serves both, a different choice does not. */
+static rondo_result agree(rondo_comm *comm, const rd_card *cards)
+{
+    const rd_card *mine = &cards[comm->rank];
+    uint64_t slice = mine->slice_bytes;
+    uint32_t channels = mine->channels, sockets = mine->sockets;
+    for (int r = 0; r < comm->size; r++) {
+        const rd_card *card = &cards[r];
+        if (card->wire_version != mine->wire_version)
+            return differ("the wire version (two builds of the library)", r, (long)card->wire_version, (long)mine->wire_version,
+                          comm->rank);
+        if (card->algo != mine->algo)
+            return differ("RONDO_ALGO (0 auto, 1 ring, 2 flat)", r, (long)card->algo, (long)mine->algo, comm->rank);
+        if (card->numerics != mine->numerics)
+            return differ("RONDO_NUMERICS (0 accurate, 1 fast, 2 strict)", r, (long)card->numerics, (long)mine->numerics, comm->rank);
+        if (card->slice_bytes < slice) slice = card->slice_bytes;
+        if (card->channels < channels) channels = card->channels;
+        if (card->sockets < sockets) sockets = card->sockets;
+    }
+    comm->wiring.slice_bytes = slice;
+    comm->wiring.channels = (int)channels;
+    comm->settings.sockets = (long)sockets;
+    return RONDO_SUCCESS;
+}
+
+static bool share_host(const rd_card *a, const rd_card *b)
+{
+    return memcmp(a->contact.host, b->contact.host, sizeof a->contact.host) == 0;
+}
+
+static bool share_process(const rd_card *a, const rd_card *b)
+{
+    return memcmp(a->contact.process, b->contact.process, sizeof a->contact.process) == 0;
+}
+
+static rondo_result order_ring(rondo_comm *comm, const rd_card *cards)
+{
+    int n = comm->size;
+    rondo_result result = RONDO_SUCCESS;
+    rd_place *places = calloc((size_t)n, sizeof *places);
+    uint32_t *cost = calloc((size_t)n * (size_t)n, sizeof *cost);
+    if (!places || !cost) {
+        result = rd_fail_errno("no memory for the costs between %d ranks", n);
+        goto out;
+    }
+    for (int r = 0; r < n; r++) {
+        places[r] = cards[r].place;
+        for (places[r].host = 0; !share_host(&cards[places[r].host], &cards[r]);) places[r].host++;
+    }
+    for (int a = 0; a < n; a++)
+        for (int b = 0; b < n; b++) cost[(size_t)a * (size_t)n + (size_t)b] = a == b ? 0 : rd_cost(&places[a], &places[b]);
+    result = rd_ring_order(cost, n, comm->order);
+out:
+    free(cost);
+    free(places);
+    return result;
+}
+
+/* ---- 3: links ---- */
+
+static rd_wire *wire_out(rondo_comm *comm, int peer, int channel) { return &comm->out[peer * RD_MAX_CHANNELS + channel]; }
+static rd_wire *wire_in(rondo_comm *comm, int peer, int channel) { return &comm->in[peer * RD_MAX_CHANNELS + channel]; }
+
+/* Channels of the link to (or, with the previous rank as neighbour, from) peer. */
+static int links_with(const rd_connecting *c, int peer, int neighbour)
+{
+    if (peer == c->comm->rank) return 0;
+    if (peer == neighbour) return c->comm->wiring.channels;
+    return c->flat ? 1 : 0;
+}
+
+static rondo_result send_hello(int fd, const rondo_transport *transport, const rondo_link_spec *spec,
+                               const rondo_offer *offer, int64_t deadline)
+{
+    rd_link_hello hello = {.version = WIRE_VERSION, .sockets = (uint32_t)spec->socket_count, .slots = spec->slots,
+                           .slot_bytes = spec->slot_bytes, .bytes = offer->bytes, .fd_count = (uint32_t)offer->fd_count};
+    snprintf(hello.transport, sizeof hello.transport, "%s", transport->name);
+    memcpy(hello.data, offer->data, sizeof hello.data);
+    rondo_result result = rd_sock_send(fd, &hello, sizeof hello, deadline);
+    if (result == RONDO_SUCCESS && offer->fd_count)
+        result = rd_sock_send_fds(fd, "f", 1, offer->fds, offer->fd_count, deadline);
+    return result;
+}
+
+static rondo_result recv_hello(int fd, rd_link_hello *hello, rondo_offer *offer, int64_t deadline)
+{
+    char f;
+    RD_TRY(rd_sock_recv(fd, hello, sizeof *hello, deadline));
+    hello->transport[sizeof hello->transport - 1] = 0;
+    if (hello->version != WIRE_VERSION || hello->bytes > sizeof offer->data || hello->fd_count > RONDO_OFFER_FDS ||
+        hello->sockets > RD_MAX_CHANNELS)
+        return rd_fail(RONDO_REMOTE_ERROR, "a peer's offer of a link is damaged (version %u, %u bytes)", hello->version,
+                       hello->bytes);
+    offer->bytes = hello->bytes;
+    offer->fd_count = (int)hello->fd_count;
+    memcpy(offer->data, hello->data, sizeof offer->data);
+    if (offer->fd_count) RD_TRY(rd_sock_recv_fds(fd, &f, 1, offer->fds, offer->fd_count, deadline));
+    return RONDO_SUCCESS;
+}
+
+static void close_offer(rondo_offer *offer)
+{
+    for (int i = 0; i < offer->fd_count; i++) close(offer->fds[i]);
+    offer->fd_count = 0;
+}
+
+static const char *forced_transport(const rondo_comm *comm)
+{
+    static const char *const names[] = {NULL, "loop", "shm", "tcp"};
+    return names[comm->settings.transport];
+}
+
+/* The best transport that reaches peer, and a connection to it. */
+static rondo_result reach(rd_connecting *c, int peer, int channel, const rondo_transport **transport, int *fd)
+{
+    rondo_comm *comm = c->comm;
+    const rd_card *mine = &c->cards[comm->rank], *theirs = &c->cards[peer];
+    char why[256];
+    rondo_reach far = share_process(mine, theirs) ? RONDO_REACH_PROCESS
+                      : c->unix_ok[peer]          ? RONDO_REACH_HOST
+                                                  : RONDO_REACH_NETWORK;
+    for (;; far = RONDO_REACH_NETWORK) {
+        *transport = rd_transport_choose(far, forced_transport(comm), why, sizeof why);
+        if (!*transport) return rd_fail(RONDO_INVALID_USAGE, "no link from rank %d to rank %d: %s", comm->rank, peer, why);
+        bool over_unix = !(*transport)->sockets;
+        rondo_result result = rd_member_connect(comm->member, peer, PURPOSE_LINK, channel, over_unix, c->deadline, fd);
+        if (result == RONDO_SUCCESS) break;
+        if (!over_unix || far == RONDO_REACH_PROCESS) return result;
+        c->unix_ok[peer] = false;
+    }
+    rd_log(RD_LOG_INFO, "rank %d -> rank %d: %s", comm->rank, peer, why);
+    return RONDO_SUCCESS;
+}
+
+static rondo_link_spec spec_for(const rd_connecting *c, int peer, bool neighbour)
+{
+    rondo_link_spec spec = {.me = c->comm->rank, .peer = peer, .slots = RING_SLOTS, .bell = &c->comm->bell};
+    spec.slot_bytes = neighbour ? c->comm->wiring.slice_bytes : c->flat_bytes;
+    return spec;
+}
+
+static rondo_result offer_link(rd_connecting *c, int peer, int channel)
+{
+    rondo_comm *comm = c->comm;
+    const rondo_transport *transport;
+    rondo_offer offer = {0};
+    int fd;
+    RD_TRY(reach(c, peer, channel, &transport, &fd));
+    rondo_link_spec spec = spec_for(c, peer, peer == c->next);
+    rd_wire *wire = wire_out(comm, peer, channel);
+    rondo_result result = RONDO_SUCCESS;
+    int total = transport->sockets ? (int)comm->settings.sockets : 0;
+    if (total) spec.sockets[spec.socket_count++] = fd;
+    while (spec.socket_count < total && result == RONDO_SUCCESS) {
+        int index = channel * RD_MAX_CHANNELS + spec.socket_count;
+        result = rd_member_connect(comm->member, peer, PURPOSE_SOCKET, index, false, c->deadline,
+                                   &spec.sockets[spec.socket_count]);
+        if (result == RONDO_SUCCESS) spec.socket_count++;
+    }
+    /* The hello is said before the link owns the socket: for one that takes none, nothing of it is in the offer. */
+    if (result == RONDO_SUCCESS) result = transport->offer(&spec, &wire->link, &offer);
+    if (result != RONDO_SUCCESS) {
+        for (int i = 1; i < spec.socket_count; i++) close(spec.sockets[i]);
+        close(fd);
+        return result;
+    }
+    result = send_hello(fd, transport, &spec, &offer, c->deadline);
+    close_offer(&offer);
+    c->open[peer * RD_MAX_CHANNELS + channel] = fd;
+    return result;
+}
+
+static const rondo_transport *transport_named(const char *name)
+{
+    for (const rondo_transport *const *t = rd_transports; *t; t++)
+        if (!strcmp((*t)->name, name)) return *t;
+    return NULL;
+}
+
+static rondo_result accept_link(rd_connecting *c, int peer, int channel)
+{
+    rondo_comm *comm = c->comm;
+    rd_wire *wire = wire_in(comm, peer, channel);
+    rondo_offer offer = {0}, answer = {0};
+    rd_link_hello hello;
+    int fd;
+    RD_TRY(rd_member_accept(comm->member, peer, PURPOSE_LINK, channel, c->deadline, &fd));
+    rondo_link_spec spec = spec_for(c, peer, peer == c->previous);
+    const rondo_transport *transport = NULL;
+    rondo_result result = recv_hello(fd, &hello, &offer, c->deadline);
+    if (result == RONDO_SUCCESS && !(transport = transport_named(hello.transport)))
+        result = rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link over %s, which this build does not have", peer, hello.transport);
+    if (result == RONDO_SUCCESS && (hello.slot_bytes != spec.slot_bytes || hello.slots != spec.slots))
+        result = rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link of %u slots of %llu bytes, expected were %u of %zu", peer,
+                         hello.slots, (unsigned long long)hello.slot_bytes, spec.slots, spec.slot_bytes);
+    if (result == RONDO_SUCCESS && hello.sockets) spec.sockets[spec.socket_count++] = fd;
+    while (result == RONDO_SUCCESS && (uint32_t)spec.socket_count < hello.sockets) {
+        int index = channel * RD_MAX_CHANNELS + spec.socket_count;
+        result = rd_member_accept(comm->member, peer, PURPOSE_SOCKET, index, c->deadline, &spec.sockets[spec.socket_count]);
+        if (result == RONDO_SUCCESS) spec.socket_count++;
+    }
+    if (result == RONDO_SUCCESS) {
+        result = transport->accept(&spec, &offer, &wire->link, &answer);
+        offer.fd_count = 0; /* the link's now */
+    }
+    if (result != RONDO_SUCCESS) {
+        close_offer(&offer);
+        for (int i = 1; i < spec.socket_count; i++) close(spec.sockets[i]);
+        close(fd);
+        return result;
+    }
+    result = send_hello(fd, transport, &spec, &answer, c->deadline);
+    close_offer(&answer);
+    if (!transport->sockets) close(fd);
+    return result;
+}
+
+static rondo_result complete_link(rd_connecting *c, int peer, int channel)
+{
+    rondo_link *link = wire_out(c->comm, peer, channel)->link;
+    int *fd = &c->open[peer * RD_MAX_CHANNELS + channel];
+    const rondo_transport *transport = transport_named(link->ops->name);
+    rd_link_hello hello;
+    rondo_offer answer = {0};
+    rondo_result result = recv_hello(*fd, &hello, &answer, c->deadline);
+    if (result == RONDO_SUCCESS) result = transport->complete(link, &answer);
+    if (!transport->sockets) close(*fd);
+    *fd = -1;
+    return result;
+}
+
+static rondo_result for_links(rd_connecting *c, int neighbour, rondo_result (*round)(rd_connecting *, int, int))
+{
+    rondo_comm *comm = c->comm;
+    for (int away = 1; away < comm->size; away++) {
+        int peer = (comm->rank + away) % comm->size;
+        for (int channel = 0; channel < links_with(c, peer, neighbour); channel++) RD_TRY(round(c, peer, channel));
+    }
+    return RONDO_SUCCESS;
+}
+
+static void close_unanswered(rd_connecting *c)
+{
+    for (int i = 0; i < c->comm->size * RD_MAX_CHANNELS; i++) {
+        const rondo_link *link = c->comm->out[i].link;
+        if (c->open[i] >= 0 && !(link && transport_named(link->ops->name)->sockets)) close(c->open[i]);
+    }
+}
+
+/* ---- 4: what came of it ---- */
+
+static bool has(const rd_wire *wire, uint32_t caps) { return (wire->link->caps & caps) == caps; }
+
+static rondo_result conclude(rd_connecting *c, rd_table *table)
+{
+    rondo_comm *comm = c->comm;
+    rd_wiring *wiring = &comm->wiring;
+    rd_outcome mine = {.flat = c->flat}, *all = calloc((size_t)comm->size, sizeof *all);
+    if (!all) return rd_fail_errno("no memory for %d ranks' outcomes", comm->size);
+    for (int ch = 0; ch < wiring->channels; ch++) {
+        wiring->ring_out[ch] = wire_out(comm, c->next, ch);
+        wiring->ring_in[ch] = wire_in(comm, c->previous, ch);
+        bool slots = has(wiring->ring_out[ch], RONDO_LINK_SLOTS) && has(wiring->ring_in[ch], RONDO_LINK_SLOTS);
+        mine.staged |= !slots;
+        if (!slots && !(wiring->scratch[ch] = aligned_alloc(4096, (wiring->slice_bytes + 4095) / 4096 * 4096))) {
+            free(all);
+            return rd_fail_errno("no memory for %zu bytes of scratch", wiring->slice_bytes);
+        }
+    }
+    for (int peer = 0; c->flat && peer < comm->size; peer++)
+        if (peer != comm->rank && !has(wire_out(comm, peer, 0), RONDO_LINK_SLOTS | RONDO_LINK_RETURN)) mine.flat = 0;
+    rondo_result result = rd_table_exchange(table, "outcome", &mine, sizeof mine, all, c->deadline);
+    if (result != RONDO_SUCCESS) goto out;
+    bool flat = true;
+    for (int r = 0; r < comm->size; r++) {
+        flat = flat && all[r].flat;
+        wiring->staged = wiring->staged || all[r].staged;
+    }
+    if (flat) {
+        wiring->flat_out = comm->out;
+        wiring->flat_in = comm->in;
+        wiring->flat_bytes = c->flat_bytes;
+    } else if (comm->settings.algo == RD_ALGO_FLAT) {
+        result = rd_fail(RONDO_INVALID_USAGE, "RONDO_ALGO=flat needs all ranks on one host, over loop or shm, and no more than "
+                         "RONDO_FLAT_RANKS (%ld); there are %d", comm->settings.flat_ranks, comm->size);
+    }
+out:
+    free(all);
+    return result;
+}
+
+static void log_ring(const rondo_comm *comm)
+{
+    char text[1024];
+    size_t at = 0;
+    if (comm->rank != 0 || !rd_log_wants(RD_LOG_INFO)) return;
+    for (int i = 0; i < comm->size && at < sizeof text - 16; i++)
+        at += (size_t)snprintf(text + at, sizeof text - at, "%d -> ", comm->order[i]);
+    rd_log(RD_LOG_INFO, "ring: %s%d, %d channel%s, slices of %zu bytes, all-reduce %s", text, comm->order[0],
+           comm->wiring.channels, comm->wiring.channels == 1 ? "" : "s", comm->wiring.slice_bytes,
+           comm->wiring.flat_out ? "flat" : "ring");
+}
+
+/* More ranks than processors: whoever spins keeps from running the one it waits for. */
+static void choose_spin(rondo_comm *comm, const rd_card *cards)
+{
+    int here = 0;
+    for (int r = 0; r < comm->size; r++) here += share_host(&cards[r], &cards[comm->rank]);
+    comm->spin = comm->settings.spin >= 0 ? comm->settings.spin : here > rd_allowed_pus() ? 20 : 1000;
+}
+
+static rondo_result make_links(rd_connecting *c, rd_table *table)
+{
+    rondo_comm *comm = c->comm;
+    int position = 0;
+    while (comm->order[position] != comm->rank) position++;
+    c->next = comm->order[(position + 1) % comm->size];
+    c->previous = comm->order[(position + comm->size - 1) % comm->size];
+    const rd_settings *s = &comm->settings;
+    c->flat = s->algo != RD_ALGO_RING && comm->size <= s->flat_ranks && comm->size <= RD_MAX_FLAT;
+    for (int r = 0; r < comm->size; r++) {
+        c->unix_ok[r] = share_host(&c->cards[r], &c->cards[comm->rank]);
+        c->flat = c->flat && c->unix_ok[r] && c->cards[r].transport != RD_TRANSPORT_TCP;
+    }
+    long each = HOST_BYTES / RING_SLOTS / (comm->size - 1) / 4096 * 4096;
+    c->flat_bytes = each < FLAT_LEAST ? FLAT_LEAST : (size_t)each;
+    if (c->flat_bytes > comm->wiring.slice_bytes) c->flat_bytes = comm->wiring.slice_bytes;
+    RD_TRY(for_links(c, c->next, offer_link));
+    RD_TRY(for_links(c, c->previous, accept_link));
+    RD_TRY(for_links(c, c->next, complete_link));
+    RD_TRY(rd_member_start_control(comm->member, c->unix_ok, c->deadline));
+    return conclude(c, table);
+}
+
+rondo_result rd_comm_connect(rondo_comm *comm, rd_table *table, const rd_contact *contact, int64_t deadline)
+{
+    size_t n = (size_t)comm->size;
+    rd_connecting c = {.comm = comm, .deadline = deadline};
+    rd_card mine;
+    rd_contact *contacts = calloc(n, sizeof *contacts);
+    rondo_result result = RONDO_SUCCESS;
+    c.cards = calloc(n, sizeof *c.cards);
+    c.open = malloc(n * RD_MAX_CHANNELS * sizeof *c.open);
+    c.unix_ok = calloc(n, sizeof *c.unix_ok);
+    if (!contacts || !c.cards || !c.open || !c.unix_ok) {
+        result = rd_fail_errno("no memory for %d ranks' cards", comm->size);
+        goto out;
+    }
+    memset(c.open, -1, n * RD_MAX_CHANNELS * sizeof *c.open);
+    make_card(comm, contact, &mine);
+    if ((result = rd_place_here(&mine.place)) != RONDO_SUCCESS) goto out;
+    if ((result = rd_table_exchange(table, "card", &mine, sizeof mine, c.cards, deadline)) != RONDO_SUCCESS) goto out;
+    for (size_t r = 0; r < n; r++) contacts[r] = c.cards[r].contact;
+    if ((result = rd_member_set_contacts(comm->member, contacts)) != RONDO_SUCCESS) goto out;
+    if ((result = agree(comm, c.cards)) != RONDO_SUCCESS) goto out;
+    choose_spin(comm, c.cards);
+    if ((result = order_ring(comm, c.cards)) != RONDO_SUCCESS) goto out;
+    if (comm->size > 1) result = make_links(&c, table);
+    close_unanswered(&c);
+    if (result == RONDO_SUCCESS) log_ring(comm);
+out:
+    free(c.unix_ok);
+    free(c.open);
+    free(c.cards);
+    free(contacts);
+    return result;
+}
+
+void rd_comm_disconnect(rondo_comm *comm)
+{
+    for (int i = 0; i < comm->size * RD_MAX_CHANNELS; i++) {
+        if (comm->out && comm->out[i].link) comm->out[i].link->ops->close(comm->out[i].link);
+        if (comm->in && comm->in[i].link) comm->in[i].link->ops->close(comm->in[i].link);
+    }
+    for (int ch = 0; ch < RD_MAX_CHANNELS; ch++) free(comm->wiring.scratch[ch]);
+}

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * wait.c - driving an operation to its end. While there is something to do, do it. When there is not: poll for a
+ * while, then let others run, then sleep on the doorbell, which a peer's slice, a socket, the service thread or an
+ * abort rings. A call never waits for the service thread; it reads one word that the service thread may set.
+ */
+#include "core/comm.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+
+#define YIELDS 64                        /* after the spinning, before the first sleep */
+#define REASON_NS 1000000000             /* how long a broken link waits for the control plane to say why */
+#define LOOK_NS 1000000000               /* a sleep's longest: a lost wake-up would cost this, not the job */
+
+void rd_stop_init(rd_stop *stop)
+{
+    atomic_init(&stop->word, 0);
+    pthread_mutex_init(&stop->lock, NULL);
+    stop->text[0] = 0;
+}
+
+void rd_stop_destroy(rd_stop *stop) { pthread_mutex_destroy(&stop->lock); }
+
+void rd_comm_stop(rondo_comm *comm, rondo_result result, const char *text)
+{
+    rd_stop *stop = &comm->stop;
+    pthread_mutex_lock(&stop->lock);
+    if (!atomic_load_explicit(&stop->word, memory_order_relaxed)) {
+        snprintf(stop->text, sizeof stop->text, "%s", text);
+        atomic_store_explicit(&stop->word, (int)result, memory_order_release);
+    }
+    pthread_mutex_unlock(&stop->lock);
+    rd_bell_ring(&comm->bell);
+}
+
+static rondo_result stopped(const rondo_comm *comm)
+{
+    return (rondo_result)atomic_load_explicit(&comm->stop.word, memory_order_acquire);
+}
+
+/* Fails this call and all later ones on comm, and tells the other ranks. */
+static rondo_result end(rondo_comm *comm, rondo_result result, const char *text)
+{
+    rd_comm_stop(comm, result, text);
+    rd_member_announce(comm->member, result, text);
+    return stopped(comm); /* someone may have come first */
+}
+
+static rondo_result report_failure(rondo_comm *comm, const char *what)
+{
+    const rd_op *op = &comm->op;
+    char text[RD_ERROR_BYTES], peer[256];
+    if (!op->failed) return end(comm, RONDO_INTERNAL_ERROR, "the executor's counters broke their inequality");
+    rondo_link *link = op->failed->link;
+    rd_member_peer_name(comm->member, link->peer, peer, sizeof peer);
+    if (op->failure == RONDO_LINK_MISMATCH) {
+        snprintf(text, sizeof text, "%s (call %llu on rank %d) does not match what %s called: the ranks must make the "
+                 "same calls in the same order, with the same type, operator, root and count", what,
+                 (unsigned long long)comm->calls, comm->rank, peer);
+        return end(comm, RONDO_MISMATCH, text);
+    }
+    char reason[512];
+    snprintf(reason, sizeof reason, "%s", op->failure == RONDO_LINK_BROKEN ? rd_last_error() : "the link was closed");
+    /* The data link often hears of a death first; the control plane knows who died and how. */
+    for (int64_t until = rd_now() + REASON_NS; !stopped(comm) && rd_now() < until;) {
+        char left[512];
+        if (rd_member_left(comm->member, comm->calls - 1, left, sizeof left)) {
+            snprintf(text, sizeof text, "%s (call %llu) cannot complete: %s", what, (unsigned long long)comm->calls, left);
+            return end(comm, RONDO_REMOTE_ERROR, text);
+        }
+        rd_bell_arm(&comm->bell);
+        rd_bell_sleep(&comm->bell, 10000000);
+    }
+    if (stopped(comm)) return stopped(comm);
+    snprintf(text, sizeof text, "%s (call %llu): lost the %s link with %s: %s", what, (unsigned long long)comm->calls,
+             link->ops->name, peer, reason);
+    return end(comm, RONDO_REMOTE_ERROR, text);
+}
+
+static rondo_result report_timeout(rondo_comm *comm, const char *what)
+{
+    char text[RD_ERROR_BYTES], peer[256] = "another rank";
+    bool to_receive = true;
+    int rank = rd_op_waits_for(&comm->op, &to_receive);
+    if (rank >= 0) rd_member_peer_name(comm->member, rank, peer, sizeof peer);
+    snprintf(text, sizeof text, "%s (call %llu on rank %d) did not complete in %.3g s: still waiting %s %s. Is every rank "
+             "alive and making the same calls? RONDO_TIMEOUT sets the limit", what, (unsigned long long)comm->calls,
+             comm->rank, comm->settings.timeout_s, to_receive ? "for data from" : "for room to send to", peer);
+    return end(comm, RONDO_TIMEOUT, text);
+}
+
+/* One sleep, unless something came. */
+static void sleep_on_bell(rondo_comm *comm, int64_t until)
+{
+    int64_t left = until - rd_now();
+    rd_bell_arm(&comm->bell);
+    if (left > 0 && rd_op_arm(&comm->op, &comm->bell) && !stopped(comm) && !atomic_load(&comm->woken))
+        rd_bell_sleep(&comm->bell, left < LOOK_NS ? left : LOOK_NS);
+    else
+        rd_bell_disarm(&comm->bell);
+}
+
+static void relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+/* Warns once when the call has become slow. */
+static void warn_if_slow(rondo_comm *comm, const char *what, int64_t now, int64_t *warn_at)
+{
+    char peer[256] = "another rank";
+    bool to_receive = true;
+    if (now < *warn_at) return;
+    *warn_at = INT64_MAX;
+    int rank = rd_op_waits_for(&comm->op, &to_receive);
+    if (rank >= 0) rd_member_peer_name(comm->member, rank, peer, sizeof peer);
+    rd_log(RD_LOG_WARN, "rank %d: %s (call %llu) has waited %.3g s %s %s", comm->rank, what,
+           (unsigned long long)comm->calls, comm->settings.slow_warning_s,
+           to_receive ? "for data from" : "for room to send to", peer);
+}
+
+/* Nothing could be done for a while: is there a reason to give up? RONDO_IN_PROGRESS: no. */
+static rondo_result reason_to_end(rondo_comm *comm, const char *what, int64_t deadline, int64_t *warn_at)
+{
+    char left[512], text[RD_ERROR_BYTES];
+    int64_t now = rd_now();
+    if (now >= deadline) return report_timeout(comm, what);
+    warn_if_slow(comm, what, now, warn_at);
+    if (!atomic_exchange(&comm->woken, 0)) return RONDO_IN_PROGRESS;
+    if (!rd_member_left(comm->member, comm->calls - 1, left, sizeof left)) return RONDO_IN_PROGRESS;
+    snprintf(text, sizeof text, "%s (call %llu) cannot complete: %s", what, (unsigned long long)comm->calls, left);
+    return end(comm, RONDO_REMOTE_ERROR, text);
+}
+
+rondo_result rd_comm_drive(rondo_comm *comm, const char *what)
+{
+    long idle = 0;
+    int64_t deadline = 0, warn_at = 0;
+    atomic_store(&comm->woken, 1); /* who left before this call matters, too */
+    for (;;) {
+        rd_progress progress = rd_op_advance(&comm->op);
+        if (progress == RD_DONE) return RONDO_SUCCESS;
+        rondo_result stop = stopped(comm);
+        /* A peer may die after it has done its part: what it sent is used up before its end counts. */
+        if (stop && (progress != RD_MOVED || stop == RONDO_ABORTED)) return stop;
+        if (progress == RD_FAILED) return report_failure(comm, what);
+        if (progress == RD_MOVED) {
+            idle = 0;
+            continue;
+        }
+        if (!deadline) {
+            deadline = rd_deadline(comm->settings.timeout_s);
+            warn_at = rd_deadline(comm->settings.slow_warning_s);
+        }
+        if (++idle <= comm->spin) {
+            relax();
+        } else if (idle <= comm->spin + YIELDS) {
+            sched_yield();
+        } else {
+            rondo_result result = reason_to_end(comm, what, deadline, &warn_at);
+            if (result != RONDO_IN_PROGRESS) return result;
+            sleep_on_bell(comm, warn_at < deadline ? warn_at : deadline);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "ring/exec.h"
+
+#include <string.h>
+
+void rd_op_start(rd_op *op)
+{
+    const rd_wiring *wiring = op->wiring;
+    size_t widest = op->plan.wide ? op->reduction->wide_bytes : op->reduction->bytes;
+    op->failure = RONDO_LINK_OK;
+    op->failed = NULL;
+    if (op->plan.steps == 0) return;
+    if (op->plan.algo == RONDO_ALGO_FLAT) {
+        op->slice_elements = wiring->flat_bytes / op->reduction->bytes;
+        rd_flat_start(op);
+        return;
+    }
+    op->slice_elements = wiring->slice_bytes / widest;
+    op->block = RD_BLOCK;
+    /* Partial sums that have no place in the user's memory share the scratch, several at a time; where the sum is
+     * wider than what landed, each needs room for both. */
+    if (wiring->staged && op->plan.wide) op->slice_elements /= 2 * RD_PARTS;
+    else if (wiring->staged && op->plan.collective != RONDO_COLL_ALL_GATHER && !op->buffers.output_whole) op->slice_elements /= RD_PARTS;
+    for (int c = 0; c < wiring->channels; c++) rd_ring_start(op, &op->flow[c], c);
+}
+
+/* A world of one: the message is its own result. */
+static rd_progress move_own(rd_op *op)
+{
+    size_t bytes = op->plan.count * op->reduction->bytes;
+    if (bytes && op->buffers.output && op->buffers.output != op->buffers.input)
+        memmove(op->buffers.output, op->buffers.input, bytes);
+    return RD_DONE;
+}
+
+rd_progress rd_op_advance(rd_op *op)
+{
+    if (op->plan.steps == 0) return move_own(op);
+    if (op->plan.algo == RONDO_ALGO_FLAT) return rd_flat_advance(op);
+    rd_progress all = RD_DONE;
+    for (int c = 0; c < op->wiring->channels; c++) {
+        if (op->flow[c].done) continue;
+        rd_progress one = rd_ring_advance(op, &op->flow[c]);
+        if (one == RD_FAILED) return RD_FAILED;
+        if (one == RD_DONE) op->flow[c].done = true;
+        else if (all != RD_MOVED) all = one;
+        if (one == RD_DONE && all == RD_IDLE) all = RD_MOVED;
+    }
+    for (int c = 0; c < op->wiring->channels; c++)
+        if (!op->flow[c].done) return all;
+    return RD_DONE;
+}
+
+bool rd_op_arm(rd_op *op, rondo_bell *bell)
+{
+    if (op->plan.steps == 0) return false;
+    if (op->plan.algo == RONDO_ALGO_FLAT) return rd_flat_arm(op, bell);
+    for (int c = 0; c < op->wiring->channels; c++)
+        if (!op->flow[c].done && !rd_ring_arm(&op->flow[c], bell)) return false;
+    return true;
+}
+
+int rd_op_waits_for(const rd_op *op, bool *to_receive)
+{
+    if (op->plan.algo == RONDO_ALGO_FLAT) {
+        *to_receive = true;
+        return op->flat.blocked ? op->flat.blocked->link->peer : -1;
+    }
+    for (int c = 0; c < op->wiring->channels; c++) {
+        const rd_flow *flow = &op->flow[c];
+        if (flow->done) continue;
+        *to_receive = flow->blocked == RD_NEEDS_IN;
+        return (*to_receive ? flow->in : flow->out)->link->peer;
+    }
+    return -1;
+}
+
+static size_t offset(const rd_op *op, int32_t chunk, rondo_range part, bool whole)
+{
+    uint64_t elements = part.first;
+    if (!whole) elements -= rondo_chunk(&op->plan, chunk).first;
+    return elements * op->reduction->bytes;
+}
+
+const unsigned char *rd_op_input(const rd_op *op, int32_t chunk, rondo_range part)
+{
+    return op->buffers.input ? op->buffers.input + offset(op, chunk, part, op->buffers.input_whole) : NULL;
+}
+
+unsigned char *rd_op_output(const rd_op *op, int32_t chunk, rondo_range part)
+{
+    return op->buffers.output ? op->buffers.output + offset(op, chunk, part, op->buffers.output_whole) : NULL;
+}
+
+rd_progress rd_op_fail(rd_op *op, const rd_wire *wire, rondo_link_result why)
+{
+    op->failure = why;
+    op->failed = wire;
+    return RD_FAILED;
+}

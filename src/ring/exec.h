@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * exec.h - carrying out a plan over links. Knows steps, counters, links and addresses; not which transport, not rank
+ * order, not time. Nothing here blocks.
+ *   exec.c   an operation as a whole: start, advance, arm, what it waits for
+ *   ring.c   steps that go to one neighbour and come from the other
+ *   flat.c   steps that meet every rank of the host at once
+ */
+#ifndef RD_RING_EXEC_H
+#define RD_RING_EXEC_H
+
+#include "reduce/reduce.h"
+#include "rondo_plan.h"
+#include "rondo_transport.h"
+
+#include <stdbool.h>
+
+#define RD_MAX_CHANNELS 8
+#define RD_MAX_FLAT 64
+#define RD_BLOCK 2          /* slices that take a step one after the other, so that one travels while one is added */
+#define RD_FLAT_SLOTS 2     /* slices under way in a flat exchange: one is collected while the next is reduced */
+#define RD_PARTS 4          /* of a channel's scratch; more than RD_BLOCK */
+#define RD_CHANNEL_GRAIN 64 /* elements: channels' parts start on cache lines */
+
+/* One end of a link and how far this rank has used it, over all operations. */
+typedef struct rd_wire {
+    rondo_link *link;
+    uint64_t used; /* slices sent, or consumed */
+} rd_wire;
+
+/* What a rank is wired to. Ring: one wire each way per channel. Flat: one wire each way per rank of the host. */
+typedef struct rd_wiring {
+    int channels;
+    rd_wire *ring_out[RD_MAX_CHANNELS], *ring_in[RD_MAX_CHANNELS]; /* may be wires of flat, too */
+    unsigned char *scratch[RD_MAX_CHANNELS]; /* slice_bytes each; NULL where both links of the channel have slots */
+    size_t slice_bytes;                      /* the same on every rank */
+    bool staged;                             /* some link of the ring, on any rank, has no slots */
+    rd_wire *flat_out, *flat_in;             /* by rank; NULL: no flat on this communicator */
+    size_t flat_bytes;                       /* slot size of the flat wires, the same on every rank */
+} rd_wiring;
+
+typedef enum rd_progress { RD_DONE, RD_MOVED, RD_IDLE, RD_FAILED } rd_progress;
+
+/* Where the message lies. A chunk's own place: whole buffers hold every chunk at its offset, others this rank's only. */
+typedef struct rd_buffers {
+    const unsigned char *input;
+    unsigned char *output; /* NULL where the rank keeps nothing (reduce off the root) */
+    bool input_whole, output_whole;
+} rd_buffers;
+
+/* Landing and staging places for wires without slots: a few parts of the channel's scratch, taken and freed in order.
+ *   freed <= applied <= taken <= freed + count */
+typedef struct rd_parts {
+    uint32_t count;
+    uint64_t taken, applied, freed;
+    uint64_t sent_as[RD_PARTS]; /* free once the wire out has done this many slices; 0: not sent from */
+} rd_parts;
+
+/* A channel's way through an operation. Slices are taken in blocks of `block`; for each block the steps in order, for
+ * each step the slices of the block:
+ *   for (first = 0; first < slices; first += block) for (event = 0 ... steps) for (slice = first ... first + block - 1)
+ * Event e receives what step e-1 brings and sends what step e sends: the same slice, read once. So a rank never sends
+ * further ahead than one block of what it has received:   sent <= applied + block   (on plans that go all round)
+ * and since a wire holds more than `block` slices, some rank can always go on (docs/design.md has the proof). */
+typedef struct rd_flow {
+    rd_wire *out, *in;
+    unsigned char *scratch;
+    int channel;
+    uint64_t slices;
+    uint64_t first, slice;   /* of the next event */
+    int32_t event;
+    uint64_t post_first, post_slice; /* of the next receive to post (wires in without slots) */
+    int32_t post_step;
+    uint64_t posted, applied, sent;
+    uint64_t out_done, in_count; /* what the links' poll said last */
+    rd_parts parts;
+    size_t part_bytes;
+    enum { RD_FREE, RD_NEEDS_IN, RD_NEEDS_OUT } blocked;
+    bool done;
+} rd_flow;
+
+/* Flat: for every slice publish to all, reduce one's own chunk from all, collect the sums from all.
+ *   collected <= reduced' <= published <= collected + slots      (reduced' : on the slowest peer) */
+typedef struct rd_flat {
+    uint64_t slices, published, reduced, collected;
+    int32_t publish_at, reduce_at, collect_at; /* step within the slice */
+    rd_wire *blocked;
+    uint64_t base[RD_MAX_FLAT]; /* of the wire out to a rank: slices sent when the operation began */
+    void *arrived[RD_MAX_FLAT];
+    void *place[RD_MAX_FLAT][RD_FLAT_SLOTS]; /* [step][slice % slots]: where a published slice lies */
+} rd_flat;
+
+typedef struct rd_op {
+    rondo_plan plan;
+    rd_buffers buffers;
+    const rd_reduction *reduction; /* also tells the element size of pure moves */
+    rd_wiring *wiring;
+    uint64_t signature;
+    size_t slice_elements;
+    int block;
+    rd_flow flow[RD_MAX_CHANNELS];
+    rd_flat flat;
+    /* of a failure, and for messages */
+    rondo_link_result failure;
+    const rd_wire *failed;
+} rd_op;
+
+/* Starts an operation. plan, buffers, reduction, wiring and signature are set; fills in the rest. */
+void rd_op_start(rd_op *op);
+
+/* Does what can be done now. RD_MOVED: something, call again; RD_IDLE: nothing, wait; RD_FAILED: op->failure, ->failed. */
+rd_progress rd_op_advance(rd_op *op);
+
+/* After RD_IDLE, before a sleep on the armed `bell`: false when something came meanwhile and advance should be called. */
+bool rd_op_arm(rd_op *op, rondo_bell *bell);
+
+/* After RD_IDLE: a rank that the operation waits for, and whether to receive from it (else for room to send). */
+int rd_op_waits_for(const rd_op *op, bool *to_receive);
+
+/* ---- shared by ring.c and flat.c ---- */
+const unsigned char *rd_op_input(const rd_op *op, int32_t chunk, rondo_range part);
+unsigned char *rd_op_output(const rd_op *op, int32_t chunk, rondo_range part);
+rd_progress rd_op_fail(rd_op *op, const rd_wire *wire, rondo_link_result why);
+
+void rd_ring_start(rd_op *op, rd_flow *flow, int channel);
+rd_progress rd_ring_advance(rd_op *op, rd_flow *flow);
+bool rd_ring_arm(rd_flow *flow, rondo_bell *bell);
+void rd_flat_start(rd_op *op);
+rd_progress rd_flat_advance(rd_op *op);
+bool rd_flat_arm(rd_op *op, rondo_bell *bell);
+
+#endif
