@@ -7,7 +7,8 @@
  * memory and its descriptors; it does not know plan, operation, element type or communicator.
  *
  * Every slice bears a 64-bit signature and its size. The receiving end says which it expects; a slice that bears
- * another is never consumed (RONDO_LINK_MISMATCH).
+ * another is never counted nor released (RONDO_LINK_MISMATCH). peek may then be tried with what the slice bears. After
+ * recv the mismatch is final, and what lies in the memory that was posted and not counted is undefined.
  *
  * There are two ways to move a slice, and a link is native in one of them (caps):
  *   RONDO_LINK_SLOTS   reserve/commit write straight into a slot that the peer reads by peek/release;
@@ -36,8 +37,8 @@ typedef enum rondo_link_result {
     RONDO_LINK_OK = 0,
     RONDO_LINK_AGAIN = 1,    /* not now: poll, do something else, or arm and sleep */
     RONDO_LINK_MISMATCH = 2, /* the next slice bears another signature or size; nothing was consumed */
-    RONDO_LINK_CLOSED = 3,   /* the peer closed its end; all it sent before has been delivered */
-    RONDO_LINK_BROKEN = 4    /* the link failed; rd_last_error() has the reason */
+    RONDO_LINK_CLOSED = 3,   /* the peer closed its end; all it sent before has been counted and may still be read */
+    RONDO_LINK_BROKEN = 4    /* the link failed; this thread's last error has the reason */
 } rondo_link_result;
 
 enum {
@@ -103,11 +104,14 @@ struct rondo_link_ops {
 
     /* Either end: moves what can be moved, and *count = slices so far that have come all the way: for a sending end
      * those whose slot or memory is the sender's again, for a receiving end those that can be read. Never AGAIN.
-     * CLOSED, BROKEN and MISMATCH are answered when nothing more can be counted; *count is right even then. */
+     * CLOSED, BROKEN and MISMATCH are answered when nothing more can be counted; *count is set with them too. A
+     * sending end that has everything back says OK even if its peer is gone; a MEMORY link looks only while something
+     * is posted. */
     rondo_link_result (*poll)(rondo_link *link, uint64_t *count);
 
     /* Either end, before a sleep on `bell`, which the caller has armed: AGAIN: the bell will ring (or its epoll
-     * set will wake) when poll's count passes `seen` or the link ends; OK: it has passed already, do not sleep. */
+     * set will wake) when poll's count passes `seen` or the link ends; OK: it has passed or ended already, do not
+     * sleep; BROKEN: this cannot be arranged. It may also wake for less: poll decides. */
     rondo_link_result (*arm)(rondo_link *link, rondo_bell *bell, uint64_t seen);
 
     /* Either end: the slots as memory; needs the capability VIEW. */
@@ -122,12 +126,13 @@ struct rondo_link_ops {
     /* What arrived instead of what was expected, after MISMATCH. */
     void (*seen)(const rondo_link *link, uint64_t *signature, uint64_t *bytes);
 
-    /* Frees this end. What was committed or done before reaches the peer. */
+    /* Frees this end. What was committed, or sent and counted as done, before reaches the peer. */
     void (*close)(rondo_link *link);
 };
 
-/* What one end tells the other while a link is made; carried by an authenticated connection. The receiver of an
- * offer owns the descriptors in it. */
+/* What one end tells the other while a link is made; carried by an authenticated connection. Whoever holds an offer
+ * owns the descriptors in it: its maker gives copies away, a sender closes them once they are sent, and accept and
+ * complete take them over, also when they fail. */
 #define RONDO_OFFER_FDS 4
 typedef struct rondo_offer {
     uint32_t bytes;
@@ -141,7 +146,8 @@ typedef struct rondo_link_spec {
     uint32_t slots;     /* asked for, a power of two */
     size_t slot_bytes;  /* asked for, a multiple of 64 */
     rondo_bell *bell;   /* this rank's; outlives the link */
-    int socket_count;   /* transports that reach by SOCKETS: connected, authenticated, now the link's */
+    int socket_count;   /* for transports that take sockets: connected, authenticated, non-blocking, in the same order
+                           at both ends. Now the link's; closed when offer or accept fail */
     int sockets[8];
 } rondo_link_spec;
 

@@ -28,6 +28,7 @@ struct rondo_bell {
 };
 
 rondo_result rd_bell_open(rondo_bell *bell);
+/* NULL is fine, and so is a bell that is closed already or all zero. */
 void rd_bell_close(rondo_bell *bell);
 
 /* A peer's bell, seen from here. */
@@ -37,27 +38,55 @@ typedef struct rd_ringer {
     bool mapped;
 } rd_ringer;
 
-/* From the descriptors of a peer's bell, which it takes over. */
+/* Rings nobody: for a link whose peer is not known yet. */
+extern _Atomic uint32_t rd_always_awake;
+#define RD_RINGER_NOBODY ((rd_ringer){.word = &rd_always_awake, .event_fd = -1})
+
+/* From the descriptors of a peer's bell, which it takes over, also when it fails. */
 rondo_result rd_ringer_open(rd_ringer *ringer, int page_fd, int event_fd);
 /* For a bell of this process: keeps a duplicate of its eventfd and a mapping of its page, so that the bell's owner
  * may close it first. */
 rondo_result rd_ringer_local(rd_ringer *ringer, const rondo_bell *bell);
 void rd_ringer_close(rd_ringer *ringer);
 
-/* A full fence that the thread sanitizer understands too. */
-void rd_fence(void);
+/* A full fence that the thread sanitizer understands too: it knows exchanges, not fences. */
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define RD_THREAD_SANITIZER 1
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define RD_THREAD_SANITIZER 1
+#endif
+static inline void rd_fence(void)
+{
+#ifdef RD_THREAD_SANITIZER
+    static _Atomic int exchanged;
+    atomic_exchange_explicit(&exchanged, 1, memory_order_seq_cst);
+#else
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
 
-/* Wakes the rank if it sleeps. Call it after the store that it shall see. */
-void rd_ringer_ring(const rd_ringer *ringer);
-void rd_bell_ring(const rondo_bell *bell); /* own bell, from another thread of this process */
+/* Wakes the rank if it sleeps. Call it after the store that it shall see. One fence and one load when it is awake. */
+void rd_bell_wake(_Atomic uint32_t *word, int event_fd);
+static inline void rd_ringer_ring(const rd_ringer *ringer)
+{
+    rd_fence();
+    if (atomic_load_explicit(ringer->word, memory_order_relaxed)) rd_bell_wake(ringer->word, ringer->event_fd);
+}
+static inline void rd_bell_ring(const rondo_bell *bell) /* own bell, from another thread of this process */
+{
+    rd_fence();
+    if (atomic_load_explicit(bell->word, memory_order_relaxed)) rd_bell_wake(bell->word, bell->event_fd);
+}
 
 /* Sleeping: arm, look at everything once more, then sleep or disarm. */
 void rd_bell_arm(rondo_bell *bell);
 void rd_bell_disarm(rondo_bell *bell);
 void rd_bell_sleep(rondo_bell *bell, int64_t timeout_ns); /* returns when rung, at the timeout, or for no reason */
 
-/* fd shall wake the next sleep once, on `events` (EPOLLIN, EPOLLOUT); remembered until rd_bell_forget. Must come before
- * rd_bell_arm for the first descriptor, later it may come between arm and sleep. */
+/* fd shall wake the next sleep once, on `events` (EPOLLIN, EPOLLOUT), and not again until it is watched again. May
+ * come before rd_bell_arm or between arm and sleep. rd_bell_forget it before it is closed. */
 rondo_result rd_bell_watch(rondo_bell *bell, int fd, uint32_t events);
 void rd_bell_forget(rondo_bell *bell, int fd);
 

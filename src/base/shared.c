@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/shared.h"
+
+#include "base/status.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#ifndef MFD_NOEXEC_SEAL
+#define MFD_NOEXEC_SEAL 8U /* Linux 6.3 */
+#endif
+
+static int create_memfd(const char *label)
+{
+    int fd = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_NOEXEC_SEAL);
+    if (fd < 0 && errno == EINVAL) fd = memfd_create(label, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    return fd;
+}
+
+static int allocate(int fd, size_t bytes)
+{
+    int failed;
+    do failed = fallocate(fd, 0, 0, (off_t)bytes);
+    while (failed && errno == EINTR);
+    return failed;
+}
+
+/* NULL with errno on failure. A forked child has no use for the pages, and must not keep them alive. */
+static void *map_shared(int fd, size_t bytes)
+{
+    void *at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) return NULL;
+    madvise(at, bytes, MADV_DONTFORK);
+    return at;
+}
+
+rondo_result rd_shared_create(const char *label, size_t bytes, void **address, int *fd)
+{
+    int created = create_memfd(label);
+    if (created < 0) return rd_fail_errno("cannot create shared memory for %s", label);
+    rondo_result result;
+    if (allocate(created, bytes)) {
+        result = rd_fail_errno("cannot allocate %zu bytes of shared memory for %s; free some memory or raise the memory "
+                               "limit of this process", bytes, label);
+        goto close_fd;
+    }
+    if (fcntl(created, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {
+        result = rd_fail_errno("cannot seal the shared memory for %s", label);
+        goto close_fd;
+    }
+    void *at = map_shared(created, bytes);
+    if (!at) {
+        result = rd_fail_errno("cannot map %zu bytes of shared memory for %s", bytes, label);
+        goto close_fd;
+    }
+    *address = at;
+    *fd = created;
+    return RONDO_SUCCESS;
+
+close_fd:
+    close(created);
+    return result;
+}
+
+rondo_result rd_shared_map(int fd, size_t bytes, void **address)
+{
+    struct stat info;
+    int seals = fcntl(fd, F_GET_SEALS);
+    if (seals < 0) return rd_fail_errno("descriptor %d is not shared memory that can be sealed", fd);
+    if (!(seals & F_SEAL_SHRINK))
+        return rd_fail(RONDO_SYSTEM_ERROR, "the shared memory of descriptor %d may still shrink (seals %#x)", fd,
+                       (unsigned)seals);
+    if (fstat(fd, &info)) return rd_fail_errno("cannot read the size of shared memory");
+    if (info.st_size < 0 || (uint64_t)info.st_size < bytes)
+        return rd_fail(RONDO_SYSTEM_ERROR, "the shared memory of descriptor %d has %lld bytes where %zu are needed", fd,
+                       (long long)info.st_size, bytes);
+    void *at = map_shared(fd, bytes);
+    if (!at) return rd_fail_errno("cannot map %zu bytes of a peer's shared memory", bytes);
+    *address = at;
+    return RONDO_SUCCESS;
+}
+
+void rd_shared_unmap(void *address, size_t bytes)
+{
+    if (address) munmap(address, bytes);
+}

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * loop.c - slots on the heap, for two ranks of one process.
+ *
+ * An offer names its memory by a number that only this process can look up, not by address: an offer that came from
+ * elsewhere, twice, or too late is refused and not followed.
+ */
+#include "base/status.h"
+#include "transport/slots.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* What both ends share; freed by the one that closes last. */
+struct shared {
+    void *memory;
+    rd_ringer ringers[2]; /* of the bells of sender and receiver */
+    _Atomic int ends;
+    uint64_t number;      /* while its offer is open: of the list below */
+    struct shared *next;
+};
+
+struct end {
+    rd_slots slots;
+    struct shared *shared;
+};
+
+struct wire_offer {
+    uint32_t version, slots;
+    uint64_t slot_bytes;
+    uint64_t process[2]; /* random, of the process */
+    uint64_t number;
+};
+enum { VERSION = 1 };
+
+static struct {
+    pthread_mutex_t mutex;
+    struct shared *open; /* offers that nobody has accepted */
+    uint64_t numbers;
+    uint64_t process[2];
+    pid_t pid;           /* whose `process` is: a forked child gets its own */
+} offers = {.mutex = PTHREAD_MUTEX_INITIALIZER};
+
+static rondo_result enlist(struct shared *shared, uint64_t process[2])
+{
+    rondo_result result = RONDO_SUCCESS;
+    pthread_mutex_lock(&offers.mutex);
+    if (offers.pid != getpid()) {
+        result = rd_slots_token(offers.process);
+        if (result == RONDO_SUCCESS) offers.pid = getpid();
+    }
+    if (result == RONDO_SUCCESS) {
+        memcpy(process, offers.process, sizeof offers.process);
+        shared->number = ++offers.numbers;
+        shared->next = offers.open;
+        offers.open = shared;
+    }
+    pthread_mutex_unlock(&offers.mutex);
+    return result;
+}
+
+/* Takes the offer out of the list. A receiver becomes one of its ends in the same breath, before the sender can go. */
+static struct shared *delist(const uint64_t process[2], uint64_t number, int new_ends)
+{
+    struct shared *found = NULL;
+    pthread_mutex_lock(&offers.mutex);
+    bool ours = offers.pid == getpid() && (!process || !memcmp(process, offers.process, sizeof offers.process));
+    for (struct shared **at = &offers.open; ours && *at; at = &(*at)->next) {
+        if ((*at)->number != number) continue;
+        found = *at;
+        *at = found->next;
+        atomic_fetch_add_explicit(&found->ends, new_ends, memory_order_relaxed);
+        break;
+    }
+    pthread_mutex_unlock(&offers.mutex);
+    return found;
+}
+
+static void leave(struct shared *shared)
+{
+    if (atomic_fetch_sub_explicit(&shared->ends, 1, memory_order_acq_rel) > 1) return;
+    rd_ringer_close(&shared->ringers[RD_SENDER]);
+    rd_ringer_close(&shared->ringers[RD_RECEIVER]);
+    free(shared->memory);
+    free(shared);
+}
+
+static void close_end(rondo_link *link)
+{
+    struct end *end = (struct end *)link;
+    rd_slots_leave(&end->slots);
+    if (end->slots.side == RD_SENDER) delist(NULL, end->shared->number, 0);
+    leave(end->shared);
+    free(end);
+}
+
+static const rondo_link_ops loop_ops = RD_SLOTS_OPS("loop", close_end);
+
+static rondo_result loop_offer(const rondo_link_spec *spec, rondo_link **sender, rondo_offer *offer)
+{
+    RD_TRY(rd_spec_check(spec));
+    struct wire_offer wire = {.version = VERSION, .slots = spec->slots, .slot_bytes = spec->slot_bytes};
+    const uint64_t no_token[2] = {0};
+    rondo_result result;
+    size_t bytes = rd_slots_memory(spec->slots, spec->slot_bytes);
+    struct end *end = calloc(1, sizeof *end);
+    struct shared *shared = calloc(1, sizeof *shared);
+    void *memory = aligned_alloc(64, bytes);
+    if (!end || !shared || !memory) {
+        result = rd_fail(RONDO_SYSTEM_ERROR, "no memory for a link of %zu bytes to rank %d", bytes, spec->peer);
+        goto free_all;
+    }
+    shared->memory = memory;
+    shared->ends = 1;
+    if ((result = rd_ringer_local(&shared->ringers[RD_SENDER], spec->bell)) != RONDO_SUCCESS) goto free_all;
+    rd_slots_prepare(memory, spec, no_token);
+    rd_slots_init(&end->slots, memory, spec, RD_SENDER, &loop_ops);
+    end->shared = shared;
+    if ((result = enlist(shared, wire.process)) != RONDO_SUCCESS) goto close_ringer;
+
+    wire.number = shared->number;
+    *offer = (rondo_offer){.bytes = sizeof wire};
+    memcpy(offer->data, &wire, sizeof wire);
+    *sender = &end->slots.link;
+    return RONDO_SUCCESS;
+
+close_ringer:
+    rd_ringer_close(&shared->ringers[RD_SENDER]);
+free_all:
+    free(memory);
+    free(shared);
+    free(end);
+    return result;
+}
+
+static rondo_result loop_accept(const rondo_link_spec *spec, const rondo_offer *offer, rondo_link **receiver,
+                                rondo_offer *answer)
+{
+    struct wire_offer wire;
+    rd_offer_close(offer);
+    RD_TRY(rd_spec_check(spec));
+    if (offer->bytes != sizeof wire)
+        return rd_fail(RONDO_MISMATCH, "rank %d offers a loop link in %u bytes where %zu are expected", spec->peer,
+                       offer->bytes, sizeof wire);
+    memcpy(&wire, offer->data, sizeof wire);
+    RD_TRY(rd_slots_agree(spec, "loop", VERSION, wire.version, wire.slots, wire.slot_bytes));
+    struct end *end = calloc(1, sizeof *end);
+    if (!end) return rd_fail(RONDO_SYSTEM_ERROR, "no memory for a link from rank %d", spec->peer);
+    struct shared *shared = delist(wire.process, wire.number, 1);
+    rondo_result result;
+    if (!shared) {
+        result = rd_fail(RONDO_SYSTEM_ERROR, "rank %d offers a link within this process, but made none here: the ranks "
+                         "are in two processes, or it has closed the link", spec->peer);
+        goto free_end;
+    }
+    if ((result = rd_ringer_local(&shared->ringers[RD_RECEIVER], spec->bell)) != RONDO_SUCCESS) goto leave;
+    rd_slots_init(&end->slots, shared->memory, spec, RD_RECEIVER, &loop_ops);
+    end->slots.ringer = shared->ringers[RD_SENDER];
+    end->shared = shared;
+    *answer = (rondo_offer){0};
+    *receiver = &end->slots.link;
+    return RONDO_SUCCESS;
+
+leave:
+    leave(shared);
+free_end:
+    free(end);
+    return result;
+}
+
+static rondo_result loop_complete(rondo_link *sender, const rondo_offer *answer)
+{
+    struct end *end = (struct end *)sender;
+    rd_offer_close(answer);
+    end->slots.ringer = end->shared->ringers[RD_RECEIVER];
+    return RONDO_SUCCESS;
+}
+
+const rondo_transport rd_transport_loop = {
+    .size = sizeof(rondo_transport),
+    .name = "loop",
+    .reach = RONDO_REACH_PROCESS,
+    .cost = 100,
+    .max_channels = 8,
+    .offer = loop_offer,
+    .accept = loop_accept,
+    .complete = loop_complete,
+};

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/slots.h"
+
+#include "base/status.h"
+
+#include <errno.h>
+#include <stddef.h>
+#include <sys/random.h>
+
+_Static_assert(sizeof(rondo_slot) == 64, "a slot's head is one line");
+_Static_assert(sizeof(rd_slots_control) == 64, "the control line is one line");
+
+/* ---- Making one ---- */
+
+rondo_result rd_slots_agree(const rondo_link_spec *spec, const char *transport, uint32_t our_version,
+                            uint32_t version, uint32_t slots, uint64_t slot_bytes)
+{
+    if (version != our_version)
+        return rd_fail(RONDO_MISMATCH, "rank %d speaks version %u of %s links, this rank version %u; use one build of "
+                       "the library", spec->peer, version, transport, our_version);
+    if (slots != spec->slots || slot_bytes != spec->slot_bytes)
+        return rd_fail(RONDO_MISMATCH, "rank %d offers a link of %u slots of %llu bytes, this rank expects %u of %zu; set "
+                       "RONDO_SLICE to the same value on all ranks", spec->peer, slots, (unsigned long long)slot_bytes,
+                       spec->slots, spec->slot_bytes);
+    return RONDO_SUCCESS;
+}
+
+size_t rd_slots_memory(uint32_t slots, size_t slot_bytes)
+{
+    return sizeof(rd_slots_control) + slots * (sizeof(rondo_slot) + slot_bytes);
+}
+
+void rd_slots_prepare(void *memory, const rondo_link_spec *spec, const uint64_t token[2])
+{
+    rd_slots_control *control = memory;
+    *control = (rd_slots_control){.token = {token[0], token[1]}, .slot_bytes = spec->slot_bytes, .slots = spec->slots};
+    unsigned char *base = (unsigned char *)memory + sizeof *control;
+    for (uint32_t i = 0; i < spec->slots; i++)
+        *(rondo_slot *)(base + i * (sizeof(rondo_slot) + spec->slot_bytes)) = (rondo_slot){0};
+}
+
+void rd_slots_init(rd_slots *end, void *memory, const rondo_link_spec *spec, int side, const rondo_link_ops *ops)
+{
+    *end = (rd_slots){
+        .link = {.ops = ops, .caps = RD_SLOTS_CAPS, .slots = spec->slots, .slot_bytes = spec->slot_bytes,
+                 .peer = spec->peer},
+        .base = (unsigned char *)memory + sizeof(rd_slots_control),
+        .stride = sizeof(rondo_slot) + spec->slot_bytes,
+        .mask = spec->slots - 1,
+        .watched = side == RD_SENDER ? offsetof(rondo_slot, freed) : offsetof(rondo_slot, filled),
+        .control = memory,
+        .side = side,
+        .ringer = RD_RINGER_NOBODY,
+    };
+}
+
+void rd_slots_leave(rd_slots *end)
+{
+    atomic_store_explicit(&end->control->closed[end->side], 1, memory_order_release);
+    rd_ringer_ring(&end->ringer);
+}
+
+rondo_result rd_slots_token(uint64_t token[2])
+{
+    ssize_t got;
+    do got = getrandom(token, 16, 0);
+    while (got < 0 && errno == EINTR);
+    return got == 16 ? RONDO_SUCCESS : rd_fail_errno("cannot get 16 random bytes");
+}
+
+/* ---- Using it ---- */
+
+static inline rondo_slot *slot_of(const rd_slots *end, uint64_t slice)
+{
+    return (rondo_slot *)(end->base + (slice & end->mask) * end->stride);
+}
+
+static inline bool has_come(const rd_slots *end, uint64_t slice)
+{
+    const uint64_t *word = (const uint64_t *)((const unsigned char *)slot_of(end, slice) + end->watched);
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE) == slice + 1;
+}
+
+/* The slice this end waits for has not come. Its peer says that it closed after it stored its last head, so another
+ * look is needed, once, after that was seen. */
+static rondo_link_result not_come(const rd_slots *end, uint64_t slice)
+{
+    if (!atomic_load_explicit(&end->control->closed[!end->side], memory_order_acquire)) return RONDO_LINK_AGAIN;
+    return has_come(end, slice) ? RONDO_LINK_OK : RONDO_LINK_CLOSED;
+}
+
+static rondo_link_result misused(const rd_slots *end, const char *what)
+{
+    rd_fail(RONDO_INTERNAL_ERROR, "link with rank %d over %s: %s", end->link.peer, end->link.ops->name, what);
+    return RONDO_LINK_BROKEN;
+}
+
+rondo_link_result rd_slots_reserve(rondo_link *link, void **place)
+{
+    rd_slots *end = (rd_slots *)link;
+    uint64_t slice = end->reserved;
+    if (slice - end->counted > end->mask) { /* all slots are under way: has the oldest come back? */
+        if (!has_come(end, end->counted)) {
+            rondo_link_result result = not_come(end, end->counted);
+            if (result != RONDO_LINK_OK) return result;
+        }
+        end->counted++;
+    }
+    end->reserved = slice + 1;
+    *place = slot_of(end, slice) + 1;
+    return RONDO_LINK_OK;
+}
+
+rondo_link_result rd_slots_commit(rondo_link *link, size_t bytes, uint64_t signature)
+{
+    rd_slots *end = (rd_slots *)link;
+    uint64_t slice = end->finished;
+    if (slice == end->reserved) return misused(end, "commit without reserve");
+    if (bytes > link->slot_bytes) return misused(end, "a slice larger than its slot was committed");
+    rondo_slot *slot = slot_of(end, slice);
+    slot->signature = signature;
+    slot->bytes = bytes;
+    __atomic_store_n(&slot->filled, slice + 1, __ATOMIC_RELEASE);
+    end->finished = slice + 1;
+    link->bytes_sent += bytes;
+    rd_ringer_ring(&end->ringer);
+    return RONDO_LINK_OK;
+}
+
+rondo_link_result rd_slots_peek(rondo_link *link, size_t bytes, uint64_t signature, void **place)
+{
+    rd_slots *end = (rd_slots *)link;
+    uint64_t slice = end->finished;
+    if (slice == end->counted) {
+        if (!has_come(end, slice)) {
+            rondo_link_result result = not_come(end, slice);
+            if (result != RONDO_LINK_OK) return result;
+        }
+        end->counted = slice + 1;
+    }
+    rondo_slot *slot = slot_of(end, slice);
+    if (slot->signature != signature || slot->bytes != bytes) return RONDO_LINK_MISMATCH;
+    *place = slot + 1;
+    return RONDO_LINK_OK;
+}
+
+rondo_link_result rd_slots_release(rondo_link *link)
+{
+    rd_slots *end = (rd_slots *)link;
+    uint64_t slice = end->finished;
+    if (slice == end->counted) return misused(end, "release of a slice that has not come");
+    __atomic_store_n(&slot_of(end, slice)->freed, slice + 1, __ATOMIC_RELEASE);
+    end->finished = slice + 1;
+    rd_ringer_ring(&end->ringer);
+    return RONDO_LINK_OK;
+}
+
+rondo_link_result rd_slots_poll(rondo_link *link, uint64_t *count)
+{
+    rd_slots *end = (rd_slots *)link;
+    uint64_t slice = end->counted;
+    while (has_come(end, slice)) slice++;
+    rondo_link_result result = RONDO_LINK_OK;
+    /* A sender that has everything back misses nothing if its peer is gone. */
+    if (slice == end->counted && (end->side == RD_RECEIVER || slice != end->finished) &&
+        not_come(end, slice) == RONDO_LINK_CLOSED)
+        result = RONDO_LINK_CLOSED;
+    *count = end->counted = slice;
+    return result;
+}
+
+rondo_link_result rd_slots_arm(rondo_link *link, rondo_bell *bell, uint64_t seen)
+{
+    (void)bell; /* the peer rings it with every head that it stores */
+    uint64_t count;
+    return rd_slots_poll(link, &count) == RONDO_LINK_OK && count <= seen ? RONDO_LINK_AGAIN : RONDO_LINK_OK;
+}
+
+rondo_link_result rd_slots_view(rondo_link *link, rondo_view *view)
+{
+    const rd_slots *end = (const rd_slots *)link;
+    *view = (rondo_view){.base = end->base, .stride = end->stride, .count = link->slots};
+    return RONDO_LINK_OK;
+}
+
+void rd_slots_seen(const rondo_link *link, uint64_t *signature, uint64_t *bytes)
+{
+    const rd_slots *end = (const rd_slots *)link;
+    const rondo_slot *slot = slot_of(end, end->finished);
+    *signature = slot->signature;
+    *bytes = slot->bytes;
+}

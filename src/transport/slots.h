@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * slots.h - a slot ring in memory that both ends reach: what loop and shm have in common.
+ *
+ *   control line | slot 0: head, payload | slot 1: head, payload | ...        slot i at base + i * stride
+ *
+ * The sending end stores `filled`, the receiving end `freed`; both are slice numbers and only grow, so there is no
+ * wrap to handle and no lock to take. Each end watches the other's word of one slot: the one it expects next.
+ */
+#ifndef RD_TRANSPORT_SLOTS_H
+#define RD_TRANSPORT_SLOTS_H
+
+#include "transport/transport.h"
+
+/* The first line of the memory. */
+typedef struct rd_slots_control {
+    uint64_t token[2];          /* random: who reads it here has mapped this memory */
+    uint64_t slot_bytes;
+    uint32_t slots;
+    _Atomic uint32_t closed[2]; /* by RD_SENDER, RD_RECEIVER; stored after the last slot head */
+    unsigned char unused[28];
+} rd_slots_control;
+
+/* One end. */
+typedef struct rd_slots {
+    rondo_link link;
+    unsigned char *base;
+    size_t stride;
+    uint64_t mask;      /* slots - 1 */
+    size_t watched;     /* offset in a slot's head of what the peer stores: freed for the sender, filled for the receiver */
+    uint64_t counted;   /* slices that have come all the way, as poll has seen: done or arrived */
+    uint64_t reserved;  /* sender */
+    uint64_t finished;  /* sender: committed; receiver: released */
+    rd_slots_control *control;
+    int side;           /* RD_SENDER or RD_RECEIVER */
+    rd_ringer ringer;   /* of the peer; nobody's before complete */
+} rd_slots;
+
+/* Compares what the peer offers with what this rank was asked for. */
+rondo_result rd_slots_agree(const rondo_link_spec *spec, const char *transport, uint32_t our_version,
+                            uint32_t version, uint32_t slots, uint64_t slot_bytes);
+/* Bytes of memory for it, control line included. */
+size_t rd_slots_memory(uint32_t slots, size_t slot_bytes);
+/* Fills in control and heads of memory that is zero or new; done once, by the sender. */
+void rd_slots_prepare(void *memory, const rondo_link_spec *spec, const uint64_t token[2]);
+/* Fills in an end. The ringer is nobody's yet. */
+void rd_slots_init(rd_slots *end, void *memory, const rondo_link_spec *spec, int side, const rondo_link_ops *ops);
+/* Tells the peer that this end is closed. */
+void rd_slots_leave(rd_slots *end);
+
+/* 128 random bits. */
+rondo_result rd_slots_token(uint64_t token[2]);
+
+/* rondo_link_ops. */
+rondo_link_result rd_slots_reserve(rondo_link *link, void **place);
+rondo_link_result rd_slots_commit(rondo_link *link, size_t bytes, uint64_t signature);
+rondo_link_result rd_slots_peek(rondo_link *link, size_t bytes, uint64_t signature, void **place);
+rondo_link_result rd_slots_release(rondo_link *link);
+rondo_link_result rd_slots_poll(rondo_link *link, uint64_t *count);
+rondo_link_result rd_slots_arm(rondo_link *link, rondo_bell *bell, uint64_t seen);
+rondo_link_result rd_slots_view(rondo_link *link, rondo_view *view);
+void rd_slots_seen(const rondo_link *link, uint64_t *signature, uint64_t *bytes);
+
+#define RD_SLOTS_CAPS (RONDO_LINK_SLOTS | RONDO_LINK_RETURN | RONDO_LINK_TOUCH | RONDO_LINK_VIEW)
+
+/* All operations of a slot link but for its name and how it is closed. */
+#define RD_SLOTS_OPS(transport, close_end)                                                                          \
+    {                                                                                                               \
+        .size = sizeof(rondo_link_ops), .name = transport, .reserve = rd_slots_reserve, .commit = rd_slots_commit,  \
+        .peek = rd_slots_peek, .release = rd_slots_release, .poll = rd_slots_poll, .arm = rd_slots_arm,             \
+        .view = rd_slots_view, .seen = rd_slots_seen, .close = close_end                                            \
+    }
+
+#endif
