@@ -16,6 +16,9 @@
  * EPYC (family 25, model 17), as the hypervisor moved them about. The ring's order needs no more than which is
  * cheaper, and that the steps come in this order everywhere.
  *
+ * A NUMA node that spans packages (memory interleaved by the firmware, a virtual machine that shows one node) brings
+ * their cores no closer: the package decides. A machine without packages has -1 there for every rank.
+ *
  * Two ranks bound to one processing unit count as a shared core: what one left in the cache the other finds.
  * A rank whose binding spans several things of a kind shares none of them for certain, and is not taken to: the cost
  * is that of the next larger thing that contains both. So costs are ultrametric wherever one kind nests in the other
@@ -43,7 +46,7 @@ uint32_t rd_cost(const rd_place *a, const rd_place *b)
     if (both_in(a->core, b->core)) return SAME_CORE;
     if (both_in(a->l2, b->l2)) return SAME_L2;
     if (both_in(a->l3, b->l3)) return SAME_L3;
-    if (both_in(a->numa, b->numa)) return SAME_NUMA;
+    if (both_in(a->numa, b->numa) && a->package == b->package) return SAME_NUMA;
     if (both_in(a->package, b->package)) return SAME_PACKAGE;
     return SAME_HOST;
 }

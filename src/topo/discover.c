@@ -30,12 +30,14 @@ static const unsigned long flags = HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED | HWLO
 
 static rondo_result prepare(hwloc_topology_t topology)
 {
-    /* NUMA nodes and processing units are always kept. */
+    /* NUMA nodes and processing units are always kept. Groups are needed where a NUMA node is smaller than a package
+     * and larger than an L3 cache: without one to hang it on, hwloc would give it to the whole package or machine. */
     static const hwloc_obj_type_t kept[] = {HWLOC_OBJ_PACKAGE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE, HWLOC_OBJ_CORE};
     int failed = hwloc_topology_set_flags(topology, flags);
     failed |= hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
     for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
         failed |= hwloc_topology_set_type_filter(topology, kept[i], HWLOC_TYPE_FILTER_KEEP_ALL);
+    failed |= hwloc_topology_set_type_filter(topology, HWLOC_OBJ_GROUP, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
     return failed ? rd_fail(RONDO_INTERNAL_ERROR, "hwloc %#x refuses our filters or flags", hwloc_get_api_version())
                   : RONDO_SUCCESS;
 }
@@ -174,7 +176,8 @@ int rd_allowed_pus(void)
     return count;
 }
 
-static void __attribute__((format(printf, 4, 5))) append(char *text, size_t bytes, size_t *used, const char *format, ...)
+static void __attribute__((format(printf, 4, 5)))
+append(char *text, size_t bytes, size_t *used, const char *format, ...)
 {
     va_list arguments;
     va_start(arguments, format);

@@ -21,7 +21,7 @@
 #include <stdlib.h>
 
 /* Reversals looked at are at most this many times n * n. A bound on work, not on time: it must end at the same ring
- * everywhere. Random matrices of 1,024 ranks come to rest in about a third of it. */
+ * everywhere. Random matrices of 1,024 ranks come to rest within a tenth of it. */
 enum { ROUNDS = 32 };
 
 static void nearest_neighbours(const uint32_t *cost, int n, int32_t *order)
