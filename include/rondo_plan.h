@@ -1,6 +1,105 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * rondo_plan.h - the schedule: which chunk goes where at which step. Pure integers.
+ * rondo_plan.h - the schedule: which chunk goes where at which step. Pure integers: no memory, links, time or GPU.
+ *
+ * The executors, the GPU kernel, the simulator, the lesson and the tests all call the functions below, so what is
+ * taught here is what runs. Valid as C11, C++17 and CUDA; nothing allocates, nothing is global.
+ *
+ * ---- The problem ---------------------------------------------------------------------------------------------------
+ *
+ * N ranks hold n bytes each and all want the sum. If one rank, the root, collects everything and sends the result
+ * back, its link carries (N-1) n bytes in and (N-1) n bytes out while the others wait: twice the ranks, twice the time.
+ * The ring gives every rank the same work. Rank r only ever sends to r+1 and only ever receives from r-1:
+ *
+ *              rank 0 ------> rank 1
+ *                ^               |          The message is cut into N chunks, here 4. Chunk c *belongs to* rank c:
+ *                |               |          its sum is completed there. In each step all N links carry one chunk at
+ *                |               v          the same time, so no rank waits for another one's share of the work.
+ *              rank 3 <------ rank 2
+ *
+ * All-reduce is two trips round it. *Reduce-scatter*: every chunk gathers a term at each rank until it comes home
+ * complete (N-1 steps). *All-gather*: every chunk goes round once more and is copied (N-1 steps). Modulo N:
+ *
+ *              reduce-scatter, step s           all-gather, step s
+ *   sends      chunk p-1-s                      chunk p-s
+ *   receives   chunk p-2-s, adds to it          chunk p-1-s, keeps it
+ *
+ * where p is the rank's *position* on the ring; the ring need not pass the ranks in order (rondo_plan.order), and
+ * then "chunk p" means the chunk of the rank at position p. Each step sends exactly what the step before received.
+ *
+ * ---- A worked example ----------------------------------------------------------------------------------------------
+ *
+ * 4 ranks, 4 elements, so that a chunk is one element. A digit's place says which rank it came from and the digit
+ * says which chunk it is: a chunk is complete when it shows 4 equal digits.
+ *
+ *                     chunk 0   chunk 1   chunk 2   chunk 3
+ *           rank 0          1         2         3         4
+ *           rank 1         10        20        30        40
+ *           rank 2        100       200       300       400
+ *           rank 3       1000      2000      3000      4000
+ *           the sum      1111      2222      3333      4444
+ *
+ * Reduce-scatter: "c3 4 ->" means "sends chunk 3, whose value is 4"; below it what then arrives, and the sum.
+ *
+ *                     rank 0             rank 1             rank 2             rank 3
+ *   step 0  sends     c3 4 ->            c0 10 ->           c1 200 ->          c2 3000 ->         its own terms
+ *           receives  c2 3000+3=3003     c3 4+40=44         c0 10+100=110      c1 200+2000=2200
+ *   step 1  sends     c2 3003 ->         c3 44 ->           c0 110 ->          c1 2200 ->         what it just received
+ *           receives  c1 2200+2=2202     c2 3003+30=3033    c3 44+400=444      c0 110+1000=1110
+ *   step 2  sends     c1 2202 ->         c2 3033 ->         c3 444 ->          c0 1110 ->
+ *           receives  c0 1110+1=1111     c1 2202+20=2222    c2 3033+300=3333   c3 444+4000=4444   chunk r is home
+ *
+ * All-gather: the finished chunks travel on, and replace what they find.
+ *
+ *   step 3  sends     c0 1111 ->         c1 2222 ->         c2 3333 ->         c3 4444 ->
+ *           receives  c3 4444            c0 1111            c1 2222            c2 3333
+ *   step 4  receives  c2 3333            c3 4444            c0 1111            c1 2222
+ *   step 5  receives  c1 2222            c2 3333            c3 4444            c0 1111            all have all
+ *
+ * ---- What it costs -------------------------------------------------------------------------------------------------
+ *
+ * A rank sends 2(N-1) chunks of n/N bytes, 2(N-1)/N of the message: less than 2n however many ranks there are, and no
+ * all-reduce can do with less (P. Patarasu and X. Yuan, "Bandwidth optimal all-reduce algorithms for clusters of
+ * workstations", J. Parallel Distrib. Comput. 69(2), 2009). With links that take alpha seconds to deliver anything
+ * and carry B bytes per second, and gamma seconds to add a byte (the model of R. Thakur, R. Rabenseifner and W. Gropp,
+ * "Optimization of collective communication operations in MPICH", Int. J. High Perform. Comput. Appl. 19(1), 2005):
+ *
+ *   time = 2(N-1) (alpha + n/(N B)) + (N-1)/N n gamma
+ *
+ * The price is the first term: 2(N-1) latencies where a tree pays 2 log2 N, so a small message on many ranks is better
+ * off elsewhere. Cutting chunks into slices overlaps the two other terms; that is the executor's business, the
+ * schedule does not change. Two bandwidths are quoted: algbw = n / time, what the caller sees, and
+ * busbw = algbw * 2(N-1)/N, what a link carried, which can be held against B whatever N is. (n is the larger buffer.
+ * Reduce-scatter and all-gather: busbw = algbw * (N-1)/N. Broadcast and reduce: busbw = algbw.)
+ *
+ * ---- In which order, and in which type -----------------------------------------------------------------------------
+ *
+ * Floating-point sums depend on their order. Here it is fixed: chunk c is added along the ring from the rank after its
+ * owner to the owner, always from the left, ((x[c+1] + x[c+2]) + ...) + x[c]. Every element is summed once, along one
+ * chain of ranks, and copied from there: all ranks end with the same bits and a run repeats them. Another N, count or
+ * ring moves elements to other chunks, and so may change the last bits.
+ *
+ * Types narrower than float32 would lose digits if each hop rounded. In a *wide* plan partial sums travel in float32:
+ * from the second step of reduce-scatter on, since the first sends a rank's own term as it is, and until the owner
+ * rounds the complete sum, once. So 1 step is narrow, N-2 are wide and the N-1 of all-gather are narrow again:
+ * (1 + 2(N-2) + (N-1))/N = (3N-4)/N of the message for 16-bit types, (1 + 4(N-2) + (N-1))/N = (5N-8)/N for 8-bit.
+ *
+ * ---- The other plans -----------------------------------------------------------------------------------------------
+ *
+ * Broadcast and reduce are *chains*, the ring cut open at the root: the whole message is one chunk that passes each
+ * rank once. Broadcast goes from the root to the rank before it, reduce from the rank after the root to the root, so
+ * a reduce adds as the root's chunk of an all-reduce does. Slices fill the chain: about n/B, and not N-1 times that.
+ *
+ * *Flat* is for ranks that share memory, where any rank reaches any other as cheaply as its neighbour. In N-1 steps
+ * each rank hands every owner its term directly, and in N-1 more each owner hands out the sum. The bytes are the
+ * ring's 2(N-1)/N, but nothing waits for a trip round, and wide types cost nothing, since a partial sum never leaves
+ * its owner. The owner adds in the ring's order, the rank after it first and itself last: the same bits as the ring.
+ *
+ * ---- Counts that N does not divide ---------------------------------------------------------------------------------
+ *
+ * The first count mod N chunks are one element longer. A count below N leaves chunks of 0 elements, and they travel
+ * like the others: a step is a step, with an empty slice that bears the signature of the call. Without it a rank could
+ * return success from an all-reduce of 1 element, or of 0, that another rank never called.
  */
 #ifndef RONDO_PLAN_H
 #define RONDO_PLAN_H
@@ -20,77 +119,92 @@ typedef enum rondo_collective {
     RONDO_COLL_ALL_GATHER = 2,
     RONDO_COLL_BROADCAST = 3,
     RONDO_COLL_REDUCE = 4,
-    RONDO_COLLECTIVES = 5
+    RONDO_COLLECTIVES = 5 /* how many there are */
 } rondo_collective;
 
-typedef enum rondo_algo { RONDO_ALGO_RING = 0, RONDO_ALGO_FLAT = 1 } rondo_algo;
+typedef enum rondo_algo {
+    RONDO_ALGO_RING = 0,
+    RONDO_ALGO_FLAT = 1 /* not for broadcast and reduce */
+} rondo_algo;
 
 /* What becomes of a chunk that arrives. */
 typedef enum rondo_action {
     RONDO_REPLACE = 0, /* it replaces what is there */
-    RONDO_REDUCE = 1,  /* what is here is added to it: sum = arrived + own */
-    RONDO_FINISH = 2   /* as REDUCE, and the sum is now complete: average and round */
+    RONDO_REDUCE = 1,  /* ring: sum = arrived + own. flat: sum = sum + arrived, or the first to arrive */
+    RONDO_FINISH = 2   /* as REDUCE (flat: and then sum + own); the sum is now complete: average and round it */
 } rondo_action;
 
-/* One step of one rank. A peer or chunk of -1: nothing is sent (or received) in this step.
- * Peers are ranks; chunk c is the one that rank c owns (rooted collectives have the one chunk 0). */
+/* One step of one rank. A peer or chunk of -1: nothing is sent (or received) in this step, and the flags that go with
+ * it mean nothing. Peers are ranks; chunk c is the one that rank c owns (rooted collectives have the one chunk 0).
+ * The two halves are independent: a step may send before, while or after it receives, but what the step before
+ * received must have arrived before it is sent. Messages from one rank to another are in the order of their steps. */
 typedef struct rondo_step {
     int32_t send_to, send_chunk;
     int32_t recv_from, recv_chunk;
     uint8_t send_own;   /* 1: the rank's own input goes out; 0: what the step before (ring) or the sum (flat) left */
     uint8_t send_wide;  /* 1: travels in the accumulation type, 0: in the element type */
-    uint8_t recv_own;   /* 1: what arrives is the sender's own input, 0: a partial or complete sum, or a chunk moved */
-    uint8_t recv_wide;
+    uint8_t recv_own;   /* 1: what arrives is the sender's own input (its send_own), not a sum or a chunk passed on */
+    uint8_t recv_wide;  /* likewise; equal to the sender's send_wide */
     uint8_t action;     /* rondo_action of what arrives */
 } rondo_step;
 
-/* The whole schedule of one rank for one message; plain data, valid as long as `order` and `bounds` are. */
+/* The whole schedule of one rank for one message. Plain data that may be copied, also to a GPU; valid as long as
+ * `order` and `bounds` are, which must be readable where the functions below are called. Made by rondo_plan_init;
+ * read-only after that. */
 typedef struct rondo_plan {
     int32_t collective, algo;
-    int32_t size, rank, root;
+    int32_t size, rank, root;        /* N; 0 to N-1 */
     int32_t position, root_position; /* of rank and root on the ring */
     int32_t chunks;                  /* N, or 1 for rooted collectives */
-    int32_t wide;                    /* partial sums travel in the accumulation type */
-    int32_t steps;
+    int32_t wide;                    /* 1: partial sums travel in the accumulation type */
+    int32_t steps;                   /* of this rank: 2(N-1) for all-reduce, N-1, or 0 to 2 on a chain */
     uint64_t count;                  /* elements of the whole message */
-    const int32_t *order;            /* order[position] = rank; NULL: position p is rank p */
-    const uint64_t *bounds;          /* chunk c is [bounds[c], bounds[c + 1]); NULL: as even as can be */
+    const int32_t *order;            /* order[position] = rank, N of them; NULL: position p is rank p */
+    const uint64_t *bounds;          /* chunk c is [bounds[c], bounds[c + 1]) in elements; NULL: as even as can be */
 } rondo_plan;
 
+/* A part of a message, in elements from its start. */
 typedef struct rondo_range {
-    uint64_t first, count; /* in elements */
+    uint64_t first, count;
 } rondo_range;
 
+/* ---- Where chunks lie -------------------------------------------------------------------------------------------- */
+
+/* i modulo n, 0 <= result < n for negative i too. */
 RONDO_PLAN_FN int32_t rondo_ring_mod(int64_t i, int32_t n)
 {
     int64_t m = i % n;
     return (int32_t)(m < 0 ? m + n : m);
 }
 
-/* The rank that stands `ahead` positions further round the ring than `position`. */
+/* The rank at a position of the ring. Any position will do: -1 is the last, N the first again. */
 RONDO_PLAN_FN int32_t rondo_ring_rank(const rondo_plan *p, int64_t position)
 {
     int32_t at = rondo_ring_mod(position, p->size);
     return p->order ? p->order[at] : at;
 }
 
-/* Part i of n of a range, in whole multiples of `grain` elements from its start (the last takes the rest):
- * sizes differ by at most one grain. */
+/* Where part i of n begins, 0 <= i <= n, in elements; part n begins at the end. See rondo_split. */
+RONDO_PLAN_FN uint64_t rondo_split_at(uint64_t count, uint32_t n, uint32_t i, uint64_t grain)
+{
+    uint64_t full = count / grain, grains = full + (count % grain != 0);
+    uint64_t before = grains / n * i + (i < grains % n ? i : grains % n);
+    return before > full ? count : before * grain; /* before <= full: the product is at most count, and fits */
+}
+
+/* Part i of n, 0 <= i < n, of a range, cut at multiples of `grain` (at least 1) elements from its start. Counted in
+ * grains, of which the last may be incomplete, parts differ by at most one, the longer ones first. The parts follow one
+ * another and cover the range; any count up to 2^64 - 1 will do. */
 RONDO_PLAN_FN rondo_range rondo_split(rondo_range whole, uint32_t n, uint32_t i, uint64_t grain)
 {
-    uint64_t grains = whole.count / grain + (whole.count % grain != 0);
-    uint64_t each = grains / n, more = grains % n;
-    uint64_t from = (each * i + (i < more ? i : more)) * grain;
-    uint64_t to = (each * (i + 1) + (i + 1 < more ? i + 1 : more)) * grain;
+    uint64_t from = rondo_split_at(whole.count, n, i, grain);
     rondo_range part;
-    if (to > whole.count || i + 1 == n) to = whole.count;
-    if (from > to) from = to;
     part.first = whole.first + from;
-    part.count = to - from;
+    part.count = rondo_split_at(whole.count, n, i + 1, grain) - from;
     return part;
 }
 
-/* Where chunk c lies in the message. Depends on count and N only, or is the caller's. */
+/* Where chunk c, 0 <= c < p->chunks, lies in the message. Depends on count and N only, or is the caller's. */
 RONDO_PLAN_FN rondo_range rondo_chunk(const rondo_plan *p, int32_t c)
 {
     rondo_range whole = {0, p->count}, chunk;
@@ -100,7 +214,7 @@ RONDO_PLAN_FN rondo_range rondo_chunk(const rondo_plan *p, int32_t c)
     return chunk;
 }
 
-/* Elements of the largest chunk. */
+/* Elements of the largest chunk: what a scratch for one chunk must hold. */
 RONDO_PLAN_FN uint64_t rondo_chunk_max(const rondo_plan *p)
 {
     uint64_t most = 0;
@@ -110,40 +224,59 @@ RONDO_PLAN_FN uint64_t rondo_chunk_max(const rondo_plan *p)
     return most;
 }
 
-/* Fills in a plan. order, bounds: see rondo_plan, they may be NULL and must outlive it. wide: 1 when partial sums
- * travel in a wider type. Returns 0, or -1 when size, rank or root are out of range or rank is not in order. */
+/* ---- Making a plan ----------------------------------------------------------------------------------------------- */
+
+/* Fills in *p with the schedule of `rank` of `size` (N) for one message of `count` elements: the whole message, which
+ * is the larger buffer of a reduce-scatter or all-gather.
+ *   root    of broadcast and reduce; any rank, 0 say, for the others
+ *   order   see rondo_plan; a permutation of 0 to N-1, the same on every rank, or NULL; must outlive the plan
+ *   bounds  see rondo_plan; N+1 numbers (rooted: 2) that never fall and end with count, or NULL; must outlive the plan
+ *   wide    nonzero: partial sums travel in a wider type than the elements; ignored where none travel
+ * Returns 0; or -1, and then *p is untouched: unknown collective or algorithm, flat for a rooted collective, size below
+ * 1, rank or root outside 0 to N-1, an order that holds a number outside 0 to N-1 or lacks rank or root (other doubles
+ * go unnoticed), bounds that fall or do not end with count. */
 RONDO_PLAN_FN int rondo_plan_init(rondo_plan *p, rondo_collective collective, rondo_algo algo, int32_t size,
                                   int32_t rank, int32_t root, uint64_t count, const int32_t *order,
                                   const uint64_t *bounds, int wide)
 {
     int rooted = collective == RONDO_COLL_BROADCAST || collective == RONDO_COLL_REDUCE;
+    int32_t chunks = rooted ? 1 : size, position = -1, root_position = -1, steps;
+    if ((uint32_t)collective >= RONDO_COLLECTIVES) return -1;
+    if (algo != RONDO_ALGO_RING && (algo != RONDO_ALGO_FLAT || rooted)) return -1;
     if (size < 1 || rank < 0 || rank >= size || root < 0 || root >= size) return -1;
+    for (int32_t at = 0; order && at < size; at++) {
+        if (order[at] < 0 || order[at] >= size) return -1;
+        if (order[at] == rank) position = at;
+        if (order[at] == root) root_position = at;
+    }
+    if (!order) position = rank, root_position = root;
+    if (position < 0 || root_position < 0) return -1;
+    for (int32_t c = 0; bounds && c < chunks; c++)
+        if (bounds[c] > bounds[c + 1] || bounds[c + 1] > count) return -1;
+    if (bounds && bounds[chunks] != count) return -1;
+    if (rooted) {
+        int32_t other_end = rondo_ring_mod((int64_t)root_position + (collective == RONDO_COLL_REDUCE ? 1 : -1), size);
+        steps = size == 1 ? 0 : position == root_position || position == other_end ? 1 : 2;
+    } else {
+        steps = collective == RONDO_COLL_ALL_REDUCE ? 2 * (size - 1) : size - 1;
+    }
     p->collective = collective;
     p->algo = algo;
     p->size = size;
     p->rank = rank;
     p->root = root;
-    p->position = p->root_position = -1;
-    p->chunks = rooted ? 1 : size;
-    p->wide = wide;
+    p->position = position;
+    p->root_position = root_position;
+    p->chunks = chunks;
+    p->wide = wide != 0;
+    p->steps = steps;
     p->count = count;
     p->order = order;
     p->bounds = bounds;
-    for (int32_t at = 0; at < size; at++) {
-        if (rondo_ring_rank(p, at) == rank) p->position = at;
-        if (rondo_ring_rank(p, at) == root) p->root_position = at;
-    }
-    if (p->position < 0 || p->root_position < 0) return -1;
-    if (rooted) {
-        int32_t along = rondo_ring_mod((int64_t)p->position - p->root_position, size);
-        int first = collective == RONDO_COLL_BROADCAST ? along == 0 : along == rondo_ring_mod(1, size);
-        int last = collective == RONDO_COLL_BROADCAST ? along == size - 1 : along == 0;
-        p->steps = size == 1 ? 0 : first || last ? 1 : 2;
-    } else {
-        p->steps = collective == RONDO_COLL_ALL_REDUCE ? 2 * (size - 1) : size - 1;
-    }
     return 0;
 }
+
+/* ---- The steps --------------------------------------------------------------------------------------------------- */
 
 /* Step s of reduce-scatter on the ring, 0 <= s < N-1: chunk c sets out from the rank after its owner and gathers
  * a term at every rank until it comes home, so its terms are added in ring order, the owner's last. */
@@ -160,7 +293,8 @@ RONDO_PLAN_FN rondo_step rondo_step_ring_reduce_scatter(const rondo_plan *p, int
     return t;
 }
 
-/* Step s of all-gather on the ring: chunk c sets out from its owner and replaces what it finds at every rank. */
+/* Step s of all-gather on the ring, 0 <= s < N-1: chunk c sets out from its owner and replaces what it finds at every
+ * other rank. In an all-reduce the first chunk sent is the one that reduce-scatter has just finished. */
 RONDO_PLAN_FN rondo_step rondo_step_ring_all_gather(const rondo_plan *p, int32_t s)
 {
     rondo_step t;
@@ -174,8 +308,8 @@ RONDO_PLAN_FN rondo_step rondo_step_ring_all_gather(const rondo_plan *p, int32_t
     return t;
 }
 
-/* Rooted collectives are a chain round the ring: broadcast from root, reduce from the rank after root to root.
- * A rank in the middle receives in step 0 and sends in step 1; the first only sends, the last only receives. */
+/* Rooted collectives are a chain round the ring: broadcast from root, reduce from the rank after root to root. The first
+ * only sends, the last only receives; one in the middle receives in step 0 and sends in step 1, slice by slice. */
 RONDO_PLAN_FN rondo_step rondo_step_ring_chain(const rondo_plan *p, int32_t s)
 {
     int reduce = p->collective == RONDO_COLL_REDUCE;
@@ -195,25 +329,27 @@ RONDO_PLAN_FN rondo_step rondo_step_ring_chain(const rondo_plan *p, int32_t s)
     return t;
 }
 
-/* Flat all-reduce on one host: N-1 direct reduce-scatter steps, then N-1 direct all-gather steps. The owner adds
- * the terms of its chunk in the ring's order (the rank after it first, itself last), so the bits are the ring's. */
+/* Step s of a flat plan: N-1 direct steps of reduce-scatter, N-1 direct ones of all-gather, or both. The owner takes
+ * the terms of its chunk in the ring's order (the rank after it first, itself last), so the bits are the ring's; and
+ * gives the sum back in the same order, so that the k-th to be served is the k-th who gave. */
 RONDO_PLAN_FN rondo_step rondo_step_flat(const rondo_plan *p, int32_t s)
 {
-    int gather = s >= p->size - 1;
-    int64_t away = (gather ? s - (p->size - 1) : s) + 1;
+    int32_t reduce_steps = p->collective == RONDO_COLL_ALL_GATHER ? 0 : p->size - 1;
+    int gather = s >= reduce_steps;
+    int64_t away = (gather ? s - reduce_steps : s) + 1;
     int32_t ahead = rondo_ring_rank(p, p->position + away), behind = rondo_ring_rank(p, p->position - away);
     rondo_step t;
     t.send_to = gather ? ahead : behind;
     t.send_chunk = gather ? p->rank : behind;
     t.recv_from = gather ? behind : ahead;
     t.recv_chunk = gather ? behind : p->rank;
-    t.send_own = t.recv_own = !gather;
+    t.send_own = t.recv_own = !gather || p->collective == RONDO_COLL_ALL_GATHER;
     t.send_wide = t.recv_wide = 0;
     t.action = gather ? RONDO_REPLACE : s == p->size - 2 ? RONDO_FINISH : RONDO_REDUCE;
     return t;
 }
 
-/* Step s of the plan, 0 <= s < p->steps. */
+/* Step s of the plan, 0 <= s < p->steps: the function to call. */
 RONDO_PLAN_FN rondo_step rondo_plan_step(const rondo_plan *p, int32_t s)
 {
     if (p->algo == RONDO_ALGO_FLAT) return rondo_step_flat(p, s);
