@@ -21,6 +21,8 @@
 
 /* ---- Jobs ---- */
 
+#define RD_ROOTS 12
+
 typedef struct rd_job {
     unsigned char id[16];       /* random (unique id) or a hash of what the environment says */
     unsigned char key[32];      /* all zero: unauthenticated */
@@ -28,14 +30,19 @@ typedef struct rd_job {
     uint32_t comm_number;       /* the how-many-th communicator of this job in this process, from 0 */
     int rank, world;
     bool is_root;               /* this process serves the table and has yet to open it (environment jobs) */
-    char root[8][64];           /* where the table may be: "unix:<abstract name>" or "<ip>:<port>", best first */
+    char root[RD_ROOTS][64];    /* where the table may be: "unix:<abstract name>" or "<ip>:<port>", best first */
     int roots;
+    int root_port, root_ports;  /* an "<ip>:<port>" stands for root_ports ports from root_port on; the root takes the
+                                   first that is free. root_ports 0: no TCP, all ranks are on one host */
+    char launcher[16];          /* who said so: "torchrun", "rondo run", ..., "" for a unique id; for messages */
 } rd_job;
 
 /* A new unique id, served by this process from now on (starts the service thread). */
 rondo_result rd_job_new_id(rondo_unique_id *id, const rd_settings *settings);
+/* RONDO_INVALID_ARGUMENT for a damaged id, one of another version, or a rank out of range. */
 rondo_result rd_job_from_id(rd_job *job, const rondo_unique_id *id, int rank, int world, const rd_settings *settings);
-/* From torchrun's or rondo run's environment. comm_number counts up per process and job. */
+/* From the launcher's environment (launch_env.c has the table of those it knows). comm_number counts up per process,
+ * job and rank, for ids too. */
 rondo_result rd_job_from_env(rd_job *job, const rd_settings *settings);
 
 /* ---- A rank of a communicator, known to the service thread ---- */
