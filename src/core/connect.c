@@ -184,12 +184,6 @@ static rondo_result recv_hello(int fd, rd_link_hello *hello, rondo_offer *offer,
     return RONDO_SUCCESS;
 }
 
-static void close_offer(rondo_offer *offer)
-{
-    for (int i = 0; i < offer->fd_count; i++) close(offer->fds[i]);
-    offer->fd_count = 0;
-}
-
 static const char *forced_transport(const rondo_comm *comm)
 {
     static const char *const names[] = {NULL, "loop", "shm", "tcp"};
@@ -251,7 +245,7 @@ static rondo_result offer_link(rd_connecting *c, int peer, int channel)
         return result;
     }
     result = send_hello(fd, transport, &spec, &offer, c->deadline);
-    close_offer(&offer);
+    rd_offer_close(&offer);
     c->open[peer * RD_MAX_CHANNELS + channel] = fd;
     return result;
 }
@@ -290,13 +284,13 @@ static rondo_result accept_link(rd_connecting *c, int peer, int channel)
         offer.fd_count = 0; /* the link's now */
     }
     if (result != RONDO_SUCCESS) {
-        close_offer(&offer);
+        rd_offer_close(&offer);
         for (int i = 1; i < spec.socket_count; i++) close(spec.sockets[i]);
         close(fd);
         return result;
     }
     result = send_hello(fd, transport, &spec, &answer, c->deadline);
-    close_offer(&answer);
+    rd_offer_close(&answer);
     if (!transport->sockets) close(fd);
     return result;
 }

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "test.h"
+
+#include "world.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+uint64_t mix(uint64_t seed, uint64_t index)
+{
+    uint64_t z = (seed + 1) * 0x9e3779b97f4a7c15u + index * 0xd1342543de82ef95u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+const rondo_transport *world_loop(int from) { (void)from; return &rd_transport_loop; }
+const rondo_transport *world_shm(int from) { (void)from; return &rd_transport_shm; }
+const rondo_transport *world_tcp(int from) { (void)from; return &rd_transport_tcp; }
+const rondo_transport *world_mixed(int from) { return from % 3 ? &rd_transport_loop : &rd_transport_tcp; }
+
+static void connect_pair(world *w, int from, int to, int channel, const rondo_transport *transport, size_t slot_bytes)
+{
+    rondo_link_spec a = {.me = from, .peer = to, .slots = 4, .slot_bytes = slot_bytes, .bell = &w->bell[from]};
+    rondo_link_spec b = {.me = to, .peer = from, .slots = 4, .slot_bytes = slot_bytes, .bell = &w->bell[to]};
+    rondo_link *sender, *receiver;
+    rondo_offer offer = {0}, answer = {0};
+    if (transport->sockets) {
+        a.socket_count = b.socket_count = w->options.sockets ? w->options.sockets : 1;
+        for (int i = 0; i < a.socket_count; i++) {
+            int pair[2];
+            assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+            a.sockets[i] = pair[0];
+            b.sockets[i] = pair[1];
+        }
+    }
+    assert_int_equal(transport->offer(&a, &sender, &offer), RONDO_SUCCESS);
+    assert_int_equal(transport->accept(&b, &offer, &receiver, &answer), RONDO_SUCCESS);
+    assert_int_equal(transport->complete(sender, &answer), RONDO_SUCCESS);
+    if (w->options.wrap) {
+        sender = w->options.wrap(sender);
+        receiver = w->options.wrap(receiver);
+    }
+    w->out[from][to * RD_MAX_CHANNELS + channel].link = sender;
+    w->in[to][from * RD_MAX_CHANNELS + channel].link = receiver;
+}
+
+static int rank_at(const world *w, int position)
+{
+    int at = position % w->options.n;
+    return w->options.order ? w->options.order[at] : at;
+}
+
+void world_open(world *w, const world_options *options)
+{
+    memset(w, 0, sizeof *w);
+    w->options = *options;
+    int n = options->n;
+    for (int r = 0; r < n; r++) {
+        assert_int_equal(rd_bell_open(&w->bell[r]), RONDO_SUCCESS);
+        w->out[r] = calloc((size_t)n * RD_MAX_CHANNELS, sizeof(rd_wire));
+        w->in[r] = calloc((size_t)n * RD_MAX_CHANNELS, sizeof(rd_wire));
+    }
+    for (int r = 0; options->flat && r < n; r++)
+        for (int p = 0; p < n; p++)
+            if (p != r) connect_pair(w, r, p, 0, options->transport(r), options->slice_bytes);
+    for (int at = 0; n > 1 && at < n; at++) {
+        int from = rank_at(w, at), to = rank_at(w, at + 1);
+        for (int c = options->flat ? 1 : 0; c < options->channels; c++)
+            connect_pair(w, from, to, c, options->transport(from), options->slice_bytes);
+    }
+    bool staged = false;
+    for (int at = 0; at < n; at++) staged |= n > 1 && options->transport(rank_at(w, at))->sockets;
+    for (int at = 0; at < n; at++) {
+        int r = rank_at(w, at), next = rank_at(w, at + 1), previous = rank_at(w, at + n - 1);
+        rd_wiring *wiring = &w->wiring[r];
+        *wiring = (rd_wiring){.channels = options->channels, .slice_bytes = options->slice_bytes, .staged = staged,
+                              .flat_bytes = options->slice_bytes};
+        if (options->flat) {
+            wiring->flat_out = w->out[r];
+            wiring->flat_in = w->in[r];
+        }
+        for (int c = 0; c < options->channels; c++) {
+            wiring->ring_out[c] = &w->out[r][next * RD_MAX_CHANNELS + c];
+            wiring->ring_in[c] = &w->in[r][previous * RD_MAX_CHANNELS + c];
+            if (staged) wiring->scratch[c] = malloc(options->slice_bytes);
+        }
+    }
+}
+
+void world_close(world *w)
+{
+    for (int r = 0; r < w->options.n; r++) {
+        for (int i = 0; i < w->options.n * RD_MAX_CHANNELS; i++) {
+            if (w->out[r][i].link) w->out[r][i].link->ops->close(w->out[r][i].link);
+            if (w->in[r][i].link) w->in[r][i].link->ops->close(w->in[r][i].link);
+        }
+        free(w->out[r]);
+        free(w->in[r]);
+        for (int c = 0; c < RD_MAX_CHANNELS; c++) free(w->wiring[r].scratch[c]);
+    }
+    for (int r = 0; r < w->options.n; r++) rd_bell_close(&w->bell[r]);
+}
+
+void world_run(world *w, const world_call *call, uint64_t seed)
+{
+    int n = w->options.n, left = n;
+    rd_reduction reduction;
+    bool done[WORLD_MAX] = {false};
+    bool reduces = call->collective != RONDO_COLL_ALL_GATHER && call->collective != RONDO_COLL_BROADCAST;
+    assert_int_equal(rd_reduction_init(&reduction, call->dtype, call->op, n, call->cpu), RONDO_SUCCESS);
+    for (int r = 0; r < n; r++) {
+        rd_op *op = &w->op[r];
+        bool keeps = call->collective != RONDO_COLL_REDUCE || r == call->root;
+        assert_int_equal(rondo_plan_init(&op->plan, call->collective, call->algo, n, r, call->root, call->count,
+                                         w->options.order, NULL, reduces && reduction.wide_bytes > reduction.bytes), 0);
+        op->reduction = &reduction;
+        op->wiring = &w->wiring[r];
+        op->buffers = (rd_buffers){call->send[r], keeps ? call->recv[r] : NULL,
+                                   call->collective != RONDO_COLL_ALL_GATHER,
+                                   call->collective != RONDO_COLL_REDUCE_SCATTER && call->collective != RONDO_COLL_REDUCE};
+        op->signature = mix(seed, call->count);
+        rd_op_start(op);
+    }
+    uint64_t idle = 0;
+    while (left) {
+        int r = (int)(mix(seed, w->steps++) % (uint64_t)n);
+        if (done[r]) continue;
+        rd_progress p = rd_op_advance(&w->op[r]);
+        if (p == RD_FAILED)
+            fail_msg("rank %d: link answered %d (%s)", r, w->op[r].failure, w->op[r].failed ? "a link" : "counters");
+        if (p == RD_DONE) done[r] = true, left--;
+        idle = p == RD_IDLE ? idle + 1 : 0;
+        if (idle > 2000000) fail_msg("no rank can go on: a deadlock");
+    }
+}
+
+uint64_t world_ring_bytes(const world *w, int r, int channel)
+{
+    uint64_t sum = 0;
+    for (int c = 0; c < w->options.channels; c++)
+        if (channel < 0 || c == channel) sum += w->wiring[r].ring_out[c]->link->bytes_sent;
+    return sum;
+}
+
+uint64_t world_all_bytes(const world *w, int r)
+{
+    uint64_t sum = 0;
+    for (int i = 0; i < w->options.n * RD_MAX_CHANNELS; i++)
+        if (w->out[r][i].link) sum += w->out[r][i].link->bytes_sent;
+    return sum;
+}

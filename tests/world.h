@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * world.h - all ranks of an executor test in one thread: their links are made here, and their operations advance in
+ * an order drawn from a seed.
+ */
+#ifndef RONDO_TEST_WORLD_H
+#define RONDO_TEST_WORLD_H
+
+#include "base/bell.h"
+#include "ring/exec.h"
+#include "transport/transport.h"
+
+#define WORLD_MAX 32
+
+typedef struct world_options {
+    int n, channels;
+    size_t slice_bytes;
+    bool flat;
+    int sockets;                             /* per TCP link; 0: 1 */
+    const rondo_transport *(*transport)(int from); /* of the ring link from rank `from` to the next */
+    rondo_link *(*wrap)(rondo_link *link);   /* every end passes through it, unless NULL */
+    const int32_t *order;                    /* NULL: rank order */
+} world_options;
+
+typedef struct world {
+    world_options options;
+    rondo_bell bell[WORLD_MAX];
+    rd_wire *out[WORLD_MAX], *in[WORLD_MAX]; /* [rank][peer * RD_MAX_CHANNELS + channel] */
+    rd_wiring wiring[WORLD_MAX];
+    rd_op op[WORLD_MAX];
+    uint64_t steps;                          /* advances so far */
+} world;
+
+void world_open(world *w, const world_options *options);
+void world_close(world *w);
+
+/* One collective call of all ranks, as core makes it. send[r], recv[r]: rank r's buffers. Fails the test when it does not
+ * end, or a link fails. */
+typedef struct world_call {
+    rondo_collective collective;
+    rondo_algo algo;
+    rondo_dtype dtype;
+    rondo_op op;
+    int root, cpu;
+    uint64_t count; /* of the whole message */
+    const unsigned char *send[WORLD_MAX];
+    unsigned char *recv[WORLD_MAX];
+} world_call;
+
+void world_run(world *w, const world_call *call, uint64_t seed);
+
+/* Payload that rank r has sent so far over the ring links of `channel` (-1: all channels), or over all links. */
+uint64_t world_ring_bytes(const world *w, int r, int channel);
+uint64_t world_all_bytes(const world *w, int r);
+
+const rondo_transport *world_loop(int from);
+const rondo_transport *world_shm(int from);
+const rondo_transport *world_tcp(int from);
+const rondo_transport *world_mixed(int from); /* tcp, loop, loop, tcp, loop, loop ... */
+
+/* A pseudo-random 64-bit number of a seed and an index. */
+uint64_t mix(uint64_t seed, uint64_t index);
+
+#endif
