@@ -43,8 +43,8 @@ rondo_result rd_shared_create(const char *label, size_t bytes, void **address, i
     if (created < 0) return rd_fail_errno("cannot create shared memory for %s", label);
     rondo_result result;
     if (allocate(created, bytes)) {
-        result = rd_fail_errno("cannot allocate %zu bytes of shared memory for %s; free some memory or raise the memory "
-                               "limit of this process", bytes, label);
+        result = rd_fail_errno("cannot allocate %zu bytes of shared memory for %s; free some memory or raise this "
+                               "process's memory limit", bytes, label);
         goto close_fd;
     }
     if (fcntl(created, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL)) {

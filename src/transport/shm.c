@@ -95,8 +95,8 @@ static rondo_result map_offer(const rondo_link_spec *spec, const struct wire_off
     const rd_slots_control *control = end->memory;
     if (!memcmp(control->token, wire->token, sizeof wire->token)) return RONDO_SUCCESS;
     rd_shared_unmap(end->memory, end->bytes);
-    return rd_fail(RONDO_SYSTEM_ERROR, "the memory that rank %d offers does not hold the token it said; the ranks do not "
-                   "share a host: use RONDO_TRANSPORT=tcp", spec->peer);
+    return rd_fail(RONDO_SYSTEM_ERROR, "the memory that rank %d offers does not hold the token it said; the ranks do "
+                   "not share a host: use RONDO_TRANSPORT=tcp", spec->peer);
 }
 
 static rondo_result check_offer(const rondo_link_spec *spec, const rondo_offer *offer, struct wire_offer *wire)

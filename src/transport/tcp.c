@@ -29,7 +29,7 @@
 
 enum { VERSION = 1, MAGIC = 0x524e0000 | VERSION }; /* "RN" */
 enum { SENDS = 8, RECVS = 4, QUEUE = 8, SOCKETS = 8 };
-enum { PIECE = 256 * 1024 }; /* payload of one system call: with more, one direction starves the other (docs/design.md) */
+enum { PIECE = 256 * 1024 }; /* payload of one system call: with more, one direction starves the other */
 
 struct header {
     uint64_t signature, slice;
@@ -339,8 +339,8 @@ static rondo_result check_peer(int32_t peer, int sockets, size_t slot_bytes, con
                        offer->bytes, sizeof wire);
     memcpy(&wire, offer->data, sizeof wire);
     if (le32toh(wire.version) != VERSION)
-        return rd_fail(RONDO_MISMATCH, "rank %d speaks version %u of tcp links, this rank version %d; use one build of the "
-                       "library", peer, le32toh(wire.version), VERSION);
+        return rd_fail(RONDO_MISMATCH, "rank %d speaks version %u of tcp links, this rank version %d; use one build of "
+                       "the library", peer, le32toh(wire.version), VERSION);
     if (le32toh(wire.sockets) != (uint32_t)sockets || le64toh(wire.slot_bytes) != slot_bytes)
         return rd_fail(RONDO_MISMATCH, "rank %d uses %u sockets and slices of %llu bytes, this rank %d and %zu; set "
                        "RONDO_SOCKETS and RONDO_SLICE to the same values on all ranks", peer, le32toh(wire.sockets),

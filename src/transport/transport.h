@@ -24,6 +24,27 @@ extern const rondo_transport *const rd_transports[];
  * NULL when that one does not reach. `why` gets a sentence either way. */
 const rondo_transport *rd_transport_choose(rondo_reach reach, const char *forced, char *why, size_t bytes);
 
+/* ---- Links around links ----
+ * They take over `inner`, unless they return NULL and leave the reason as this thread's last error. */
+
+/* What shall be worse; all zero: nothing. */
+enum { RD_FAULT_DELAY = 64 };
+struct rd_fault {
+    uint64_t seed;
+    double again;                /* how often a call that might go on says AGAIN, from 0 to below 1 */
+    uint32_t delay;              /* looks (poll, reserve, send, peek) before what has come is seen, to RD_FAULT_DELAY */
+    uint64_t bytes_per_second;   /* 0: no limit */
+    uint64_t fail_at;            /* this call and all later ones fail, from 1; 0: none */
+    rondo_link_result fail_with; /* RONDO_LINK_BROKEN or RONDO_LINK_CLOSED */
+};
+rondo_link *rd_fault_wrap(rondo_link *inner, const struct rd_fault *fault);
+/* Short reads and writes, before sockets become a link: buffers of about `bytes`, so that slices go in parts. */
+rondo_result rd_fault_shorten(const rondo_link_spec *spec, int bytes);
+
+/* The other face of one end (RD_SENDER or RD_RECEIVER) of a link: slots for a link that moves memory, send and recv for
+ * one that has slots. For tests. */
+rondo_link *rd_adapter_wrap(rondo_link *inner, int side);
+
 /* ---- What transports share ---- */
 
 enum { RD_SENDER = 0, RD_RECEIVER = 1 };
