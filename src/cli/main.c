@@ -65,9 +65,26 @@ static int version_main(int argc, char **argv)
     return 0;
 }
 
+/* Too far to be a slip of the keys, but begun alike: --nprocs for --nproc-per-node. */
+static const char *begun_alike(const char *word, const char *const *known, int count)
+{
+    const char *best = NULL;
+    size_t longest = word[0] == '-' ? strlen("--x") : 1;
+    for (int i = 0; i < count; i++) {
+        size_t same = 0;
+        while (word[same] && word[same] == known[i][same]) same++;
+        if (same > longest) {
+            longest = same;
+            best = known[i];
+        }
+    }
+    return best;
+}
+
 int rd_cli_unknown(const char *who, const char *what, const char *word, const char *const *known, int count)
 {
     const char *near = rd_nearest(word, known, count);
+    if (!near) near = begun_alike(word, known, count);
     if (near) fprintf(stderr, "%s: unknown %s '%s'; did you mean '%s'?\n", who, what, word, near);
     else fprintf(stderr, "%s: unknown %s '%s'; see %s --help\n", who, what, word, who);
     return RD_EXIT_USAGE;

@@ -32,6 +32,7 @@ enum {
     TICK_MS = 100,             /* in ENDING: look who is left at least this often */
     SINK_FULL = 1 << 20,       /* stop reading from workers while this much waits to be written */
     SINK_READY = 1 << 18,
+    MOST_STRAYS = 256,         /* the next ones have their turn when these are gone */
     UNKILLABLE_S = 10,         /* after SIGKILL: a process stuck in the kernel */
     EXIT_TIMEOUT = 124,
     EXIT_OUTPUT = 1
@@ -50,6 +51,8 @@ typedef struct rd_run {
     int status;                /* what the launcher will exit with */
     int64_t limit_at, kill_at; /* of the run; of whoever is left */
     bool killed, hurried;      /* SIGKILL was sent; the user asked twice */
+    pid_t told[MOST_STRAYS];   /* strays that have had their SIGTERM */
+    int told_count;
 } rd_run;
 
 static int watch_fd(rd_run *run, int fd, enum tag tag, int index, uint32_t events)
@@ -84,12 +87,24 @@ static void signal_group(const rd_worker *worker, int number)
     if (kill(-worker->pid, number) < 0 && worker->running) kill(worker->pid, number); /* it left its own group */
 }
 
-static void signal_all(rd_run *run, int number)
+static void signal_groups(rd_run *run, int number)
 {
-    pid_t pids[256];
-    int count = run->phase == RUNNING ? 0 : strays(run, pids, 256);
     for (int i = 0; i < run->options->workers; i++) signal_group(&run->workers[i], number);
-    for (int i = 0; i < count; i++) kill(pids[i], number);
+}
+
+/* They come to us one by one, when their parents die; each is told once. */
+static void end_strays(rd_run *run)
+{
+    pid_t pids[MOST_STRAYS];
+    int count = strays(run, pids, MOST_STRAYS);
+    for (int i = 0; i < count; i++) {
+        bool known = false;
+        for (int k = 0; k < run->told_count && !known; k++) known = run->told[k] == pids[i];
+        if (known && !run->killed) continue;
+        kill(pids[i], run->killed ? SIGKILL : SIGTERM);
+        kill(pids[i], SIGCONT);
+        if (!known && run->told_count < MOST_STRAYS) run->told[run->told_count++] = pids[i];
+    }
 }
 
 /* A dead group's number may be given to someone else: forget it. */
@@ -139,8 +154,8 @@ static void end_run(rd_run *run, int status, int number)
     run->phase = ENDING;
     run->status = status;
     run->kill_at = rd_deadline(run->options->grace_s);
-    signal_all(run, number);
-    signal_all(run, SIGCONT); /* a stopped process hears nothing else */
+    signal_groups(run, number);
+    signal_groups(run, SIGCONT); /* a stopped process hears nothing else */
 }
 
 static void kill_rest(rd_run *run)
@@ -155,7 +170,7 @@ static void kill_rest(rd_run *run)
         run->killed = true;
         run->kill_at = rd_now();
     }
-    signal_all(run, SIGKILL);
+    signal_groups(run, SIGKILL);
     if (rd_now() - run->kill_at < UNKILLABLE_S * INT64_C(1000000000)) return;
     for (int i = 0; i < run->options->workers; i++)
         if (run->workers[i].running)
@@ -179,7 +194,8 @@ static void worker_ended(rd_run *run, rd_worker *worker)
     rd_report_failure(&run->err, worker, &how);
     int others = running_workers(run);
     if (others > 0 && run->options->grace_s > 0)
-        rd_say(&run->err, "ending the other %d: SIGTERM, then SIGKILL after %g s", others, run->options->grace_s);
+        rd_say(&run->err, "ending the %d other%s: SIGTERM, then SIGKILL after %g s", others,
+               others == 1 ? "" : "s", run->options->grace_s);
     end_run(run, how.si_code == CLD_EXITED ? how.si_status : 128 + how.si_status, SIGTERM);
 }
 
@@ -190,9 +206,9 @@ static void on_signal(rd_run *run, int number)
     case SIGCHLD: break; /* strays are reaped after every batch of events */
     case SIGUSR1:
     case SIGUSR2:
-    case SIGCONT: signal_all(run, number); break;
+    case SIGCONT: signal_groups(run, number); break;
     case SIGTSTP:
-        signal_all(run, SIGTSTP);
+        signal_groups(run, SIGTSTP);
         kill(getpid(), SIGSTOP);
         break;
     default:
@@ -288,8 +304,10 @@ static void next_phase(rd_run *run)
         end_run(run, EXIT_TIMEOUT, SIGTERM);
     }
     if (run->phase == RUNNING && running_workers(run) == 0) end_run(run, 0, SIGTERM); /* what they left behind */
-    if (run->phase == ENDING && !anyone_left(run)) run->phase = GONE;
-    if (run->phase == ENDING && (run->killed || rd_now() >= run->kill_at)) kill_rest(run);
+    if (run->phase != ENDING) return;
+    if (!anyone_left(run)) run->phase = GONE;
+    else if (run->killed || rd_now() >= run->kill_at) kill_rest(run);
+    if (run->phase == ENDING) end_strays(run);
 }
 
 static void turn(rd_run *run)
