@@ -42,8 +42,8 @@ static void connect_pair(world *w, int from, int to, int channel, const rondo_tr
         sender = w->options.wrap(sender);
         receiver = w->options.wrap(receiver);
     }
-    w->out[from][to * RD_MAX_CHANNELS + channel].link = sender;
-    w->in[to][from * RD_MAX_CHANNELS + channel].link = receiver;
+    w->out[from][channel * w->options.n + to].link = sender;
+    w->in[to][channel * w->options.n + from].link = receiver;
 }
 
 static int rank_at(const world *w, int position)
@@ -82,8 +82,8 @@ void world_open(world *w, const world_options *options)
             wiring->flat_in = w->in[r];
         }
         for (int c = 0; c < options->channels; c++) {
-            wiring->ring_out[c] = &w->out[r][next * RD_MAX_CHANNELS + c];
-            wiring->ring_in[c] = &w->in[r][previous * RD_MAX_CHANNELS + c];
+            wiring->ring_out[c] = &w->out[r][c * n + next];
+            wiring->ring_in[c] = &w->in[r][c * n + previous];
             if (staged) wiring->scratch[c] = malloc(options->slice_bytes);
         }
     }

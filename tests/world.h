@@ -25,7 +25,7 @@ typedef struct world_options {
 typedef struct world {
     world_options options;
     rondo_bell bell[WORLD_MAX];
-    rd_wire *out[WORLD_MAX], *in[WORLD_MAX]; /* [rank][peer * RD_MAX_CHANNELS + channel] */
+    rd_wire *out[WORLD_MAX], *in[WORLD_MAX]; /* [rank][channel * n + peer] */
     rd_wiring wiring[WORLD_MAX];
     rd_op op[WORLD_MAX];
     uint64_t steps;                          /* advances so far */

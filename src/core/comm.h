@@ -43,7 +43,7 @@ struct rondo_comm {
     long spin;            /* polls before a wait yields */
 
     int32_t *order;       /* ring position -> rank */
-    rd_wire *out, *in;    /* [rank * RD_MAX_CHANNELS + channel]; no link where the plans need none */
+    rd_wire *out, *in;    /* [channel * size + rank]; no link where the plans need none */
     rd_wiring wiring;     /* which of them the executor uses */
     rd_reduction reductions[RONDO_DTYPES][RONDO_OPS];
     rd_op op;             /* the call in progress */

@@ -144,8 +144,8 @@ out:
 
 /* ---- 3: links ---- */
 
-static rd_wire *wire_out(rondo_comm *comm, int peer, int channel) { return &comm->out[peer * RD_MAX_CHANNELS + channel]; }
-static rd_wire *wire_in(rondo_comm *comm, int peer, int channel) { return &comm->in[peer * RD_MAX_CHANNELS + channel]; }
+static rd_wire *wire_out(rondo_comm *comm, int peer, int channel) { return &comm->out[channel * comm->size + peer]; }
+static rd_wire *wire_in(rondo_comm *comm, int peer, int channel) { return &comm->in[channel * comm->size + peer]; }
 
 /* Channels of the link to (or, with the previous rank as neighbour, from) peer. */
 static int links_with(const rd_connecting *c, int peer, int neighbour)
@@ -246,7 +246,7 @@ static rondo_result offer_link(rd_connecting *c, int peer, int channel)
     }
     result = send_hello(fd, transport, &spec, &offer, c->deadline);
     rd_offer_close(&offer);
-    c->open[peer * RD_MAX_CHANNELS + channel] = fd;
+    c->open[channel * comm->size + peer] = fd;
     return result;
 }
 
@@ -298,7 +298,7 @@ static rondo_result accept_link(rd_connecting *c, int peer, int channel)
 static rondo_result complete_link(rd_connecting *c, int peer, int channel)
 {
     rondo_link *link = wire_out(c->comm, peer, channel)->link;
-    int *fd = &c->open[peer * RD_MAX_CHANNELS + channel];
+    int *fd = &c->open[channel * c->comm->size + peer];
     const rondo_transport *transport = transport_named(link->ops->name);
     rd_link_hello hello;
     rondo_offer answer = {0};
