@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "test.h"
+
+#include "ranks.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+void rank_failed(const char *file, int line, const char *condition, const char *format, ...)
+{
+    char text[1024];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(text, sizeof text, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "ERROR: %s:%d: process %d: %s: %s\n", file, line, (int)getpid(), condition, text);
+    _exit(1);
+}
+
+double test_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+double test_slowness(void)
+{
+#if defined(__SANITIZE_THREAD__)
+    return 8;
+#elif defined(__SANITIZE_ADDRESS__)
+    return 3;
+#else
+    return 1;
+#endif
+}
+
+void *test_shared(size_t bytes)
+{
+    void *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(p, MAP_FAILED);
+    return p;
+}
+
+void test_env(const char *name, const char *value)
+{
+    if (value) setenv(name, value, 1);
+    else unsetenv(name);
+}
+
+static void child(int n, int rank, rondo_unique_id id, const rondo_config *config, setup_fn setup, rank_fn f, void *context)
+{
+    rondo_config standard = RONDO_CONFIG_INIT;
+    rondo_comm *comm = NULL;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    standard.timeout_s = 20 * test_slowness();
+    if (setup) setup(rank, context);
+    rondo_result r = rondo_init_rank(&comm, n, id, rank, config ? config : &standard);
+    CHECK(r == RONDO_SUCCESS, "rank %d of %d: %s: %s", rank, n, rondo_result_string(r), rondo_last_error(NULL));
+    f(comm, rank, n, context);
+    exit(0);
+}
+
+void ranks_start(ranks *all, int n, const rondo_config *config, setup_fn setup, rank_fn f, void *context)
+{
+    rondo_unique_id id;
+    assert_true(n <= RANKS_MAX);
+    assert_int_equal(rondo_get_unique_id(&id), RONDO_SUCCESS);
+    all->n = n;
+    all->started = test_seconds();
+    fflush(NULL);
+    for (int r = 0; r < n; r++) {
+        all->status[r] = -1;
+        all->pid[r] = fork();
+        assert_true(all->pid[r] >= 0);
+        if (!all->pid[r]) child(n, r, id, config, setup, f, context);
+    }
+}
+
+void ranks_wait(ranks *all, double seconds)
+{
+    int left = 0;
+    double end = test_seconds() + seconds;
+    for (int r = 0; r < all->n; r++) left += all->status[r] == -1;
+    while (left) {
+        int status;
+        pid_t pid = waitpid(-1, &status, WNOHANG);
+        for (int r = 0; pid > 0 && r < all->n; r++)
+            if (all->pid[r] == pid) {
+                all->status[r] = status;
+                all->ended_s[r] = test_seconds() - all->started;
+                left--;
+            }
+        if (pid > 0) continue;
+        if (test_seconds() > end) {
+            for (int r = 0; r < all->n; r++)
+                if (all->status[r] == -1) {
+                    kill(all->pid[r], SIGKILL);
+                    waitpid(all->pid[r], NULL, 0);
+                    fprintf(stderr, "ERROR: rank %d (process %d) was still running\n", r, (int)all->pid[r]);
+                }
+            fail_msg("%d of %d ranks did not end within %g s", left, all->n, seconds);
+        }
+        usleep(2000);
+    }
+}
+
+void ranks_run(int n, const rondo_config *config, setup_fn setup, rank_fn f, void *context)
+{
+    ranks all;
+    ranks_start(&all, n, config, setup, f, context);
+    ranks_wait(&all, 60 * test_slowness());
+    for (int r = 0; r < n; r++)
+        if (all.status[r]) fail_msg("rank %d of %d ended with status %#x", r, n, (unsigned)all.status[r]);
+}
