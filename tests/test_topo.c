@@ -89,16 +89,16 @@ static void places_name_the_objects_around_a_pu(void **state)
     static const struct {
         const char *description;
         int pu;
-        rd_place place; /* host, package, numa, l3, l2, core, pus */
+        rd_place place; /* host, package, numa, l3, l2, core, pus, first_pu, last_pu */
     } cases[] = {
-        {"pack:2 numa:1 l3:2 core:4 pu:2", 0, {0, 0, 0, 0, -1, 0, 1}},
-        {"pack:2 numa:1 l3:2 core:4 pu:2", 15, {0, 0, 0, 1, -1, 7, 1}},
-        {"pack:2 numa:1 l3:2 core:4 pu:2", 16, {0, 1, 1, 2, -1, 8, 1}},
-        {"pack:2 numa:1 l3:2 core:4 pu:2", 31, {0, 1, 1, 3, -1, 15, 1}},
-        {"pack:2 numa:2 l3:2 l2:2 core:2 pu:1", 31, {0, 1, 3, 7, 15, 31, 1}},
-        {"numa:2 l2:2 core:1 pu:1", 3, {0, -1, 1, -1, 3, 3, 1}},          /* no package, no L3 */
-        {"pack:2 [numa] [numa] core:2 pu:1", 3, {0, 1, 2, -1, -1, 3, 1}}, /* two memories: the first speaks */
-        {"[numa] pack:2 core:2 pu:1", 3, {0, 1, 0, -1, -1, 3, 1}},        /* one memory over both packages */
+        {"pack:2 numa:1 l3:2 core:4 pu:2", 0, {0, 0, 0, 0, -1, 0, 1, 0, 0}},
+        {"pack:2 numa:1 l3:2 core:4 pu:2", 15, {0, 0, 0, 1, -1, 7, 1, 15, 15}},
+        {"pack:2 numa:1 l3:2 core:4 pu:2", 16, {0, 1, 1, 2, -1, 8, 1, 16, 16}},
+        {"pack:2 numa:1 l3:2 core:4 pu:2", 31, {0, 1, 1, 3, -1, 15, 1, 31, 31}},
+        {"pack:2 numa:2 l3:2 l2:2 core:2 pu:1", 31, {0, 1, 3, 7, 15, 31, 1, 31, 31}},
+        {"numa:2 l2:2 core:1 pu:1", 3, {0, -1, 1, -1, 3, 3, 1, 3, 3}},          /* no package, no L3 */
+        {"pack:2 [numa] [numa] core:2 pu:1", 3, {0, 1, 2, -1, -1, 3, 1, 3, 3}}, /* two memories: the first speaks */
+        {"[numa] pack:2 core:2 pu:1", 3, {0, 1, 0, -1, -1, 3, 1, 3, 3}},        /* one memory over both packages */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         rd_machine *machine = machine_of(cases[i].description);
@@ -175,8 +175,9 @@ static void costs_grow_with_the_distance(void **state)
     enum { COUNT = 8 };
     /* The first against each of the others, from near to far. */
     static const rd_place places[COUNT] = {
-        {0, 0, 0, 0, 0, 0, 1},   {0, 0, 0, 0, 0, 0, 1},    {0, 0, 0, 0, 0, 1, 1},  {0, 0, 0, 0, 1, 2, 1},
-        {0, 0, 0, 1, 2, 4, 1},   {0, 0, 1, 2, 4, 8, 1},    {0, 1, 2, 4, 8, 16, 1}, {1, 0, 0, 0, 0, 0, 1},
+        {0, 0, 0, 0, 0, 0, 1, 0, 0}, {0, 0, 0, 0, 0, 0, 1, 1, 1}, {0, 0, 0, 0, 0, 1, 1, 2, 2},
+        {0, 0, 0, 0, 1, 2, 1, 4, 4}, {0, 0, 0, 1, 2, 4, 1, 8, 8}, {0, 0, 1, 2, 4, 8, 1, 16, 16},
+        {0, 1, 2, 4, 8, 16, 1, 32, 32}, {1, 0, 0, 0, 0, 0, 1, 0, 0},
     };
     for (int i = 2; i < COUNT; i++) assert_true(rd_cost(&places[0], &places[i]) > rd_cost(&places[0], &places[i - 1]));
     assert_true(rd_cost(&places[0], &places[7]) > 10 * rd_cost(&places[0], &places[6])); /* hosts dominate */
@@ -188,9 +189,10 @@ static void costs_grow_with_the_distance(void **state)
 static void an_unbound_rank_shares_only_what_is_certain(void **state)
 {
     (void)state;
-    static const rd_place core = {0, 0, 0, 0, 0, 0, 1}, other_l3 = {0, 0, 0, 1, 1, 1, 1},
-                          other_package = {0, 1, 1, 2, 2, 2, 1}, same_package = {0, 0, -1, -1, -1, -1, 8},
-                          unbound = {0, -1, -1, -1, -1, -1, 16}, far_unbound = {1, -1, -1, -1, -1, -1, 16};
+    static const rd_place core = {0, 0, 0, 0, 0, 0, 1, 0, 0}, other_l3 = {0, 0, 0, 1, 1, 1, 1, 4, 4},
+                          other_package = {0, 1, 1, 2, 2, 2, 1, 8, 8}, same_package = {0, 0, -1, -1, -1, -1, 8, 0, 7},
+                          unbound = {0, -1, -1, -1, -1, -1, 16, 0, 15},
+                          far_unbound = {1, -1, -1, -1, -1, -1, 16, 0, 15};
     uint32_t sockets = rd_cost(&core, &other_package), hosts = rd_cost(&core, &far_unbound);
     assert_int_equal(rd_cost(&core, &unbound), sockets);
     assert_int_equal(rd_cost(&unbound, &unbound), sockets);
@@ -237,6 +239,44 @@ static void costs_are_ultrametric(void **state)
         assert_true(xz <= (xy > yz ? xy : yz));
     }
     rd_machine_free(machine);
+}
+
+/* ---- Crowds --------------------------------------------------------------------------------------------------- */
+
+static rd_place bound_to(int host, int first, int last)
+{
+    return (rd_place){host, -1, -1, -1, -1, -1, last - first + 1, first, last};
+}
+
+static void crowded_is_more_ranks_than_units(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *what;
+        int ranks, bindings[5][2];
+        bool crowded;
+    } cases[] = {
+        {"unbound, a unit each", 2, {{0, 1}, {0, 1}}, false},
+        {"unbound, one too many", 3, {{0, 1}, {0, 1}, {0, 1}}, true},
+        {"bound to a unit each", 2, {{0, 0}, {1, 1}}, false},
+        {"bound to the same unit", 2, {{1, 1}, {1, 1}}, true},
+        {"two units each, apart", 4, {{0, 1}, {2, 3}, {4, 5}, {6, 7}}, false},
+        {"one bound, the others free", 4, {{2, 2}, {0, 3}, {0, 3}, {0, 3}}, false},
+        {"a crowd in one corner", 4, {{0, 7}, {4, 5}, {4, 4}, {5, 5}}, true},
+        {"a crowd in the whole only", 5, {{0, 3}, {0, 0}, {1, 1}, {2, 2}, {3, 3}}, true},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rd_place places[6];
+        int n = cases[i].ranks;
+        for (int r = 0; r < n; r++) places[r] = bound_to(3, cases[i].bindings[r][0], cases[i].bindings[r][1]);
+        places[n] = bound_to(4, cases[i].bindings[0][0], cases[i].bindings[0][1]); /* another host's do not count */
+        if (rd_crowded(places, n + 1, 3) != cases[i].crowded) fail_msg("%s", cases[i].what);
+        assert_false(rd_crowded(places, n + 1, 4));
+    }
+    rd_place holes = {0, -1, -1, -1, -1, -1, 2, 0, 7}; /* two units of eight */
+    rd_place three[3] = {holes, holes, holes};
+    assert_false(rd_crowded(three, 2, 0));
+    assert_true(rd_crowded(three, 3, 0));
 }
 
 /* ---- Rings on known machines --------------------------------------------------------------------------------- */
@@ -329,7 +369,7 @@ static void unbound_ranks_keep_their_order(void **state)
     enum { RANKS = 64 };
     rd_place places[RANKS];
     int32_t order[RANKS];
-    for (int r = 0; r < RANKS; r++) places[r] = (rd_place){0, -1, -1, -1, -1, -1, 64};
+    for (int r = 0; r < RANKS; r++) places[r] = (rd_place){0, -1, -1, -1, -1, -1, 64, 0, 63};
     ring_of(places, RANKS, order);
     for (int r = 0; r < RANKS; r++) assert_int_equal(order[r], r);
 }
@@ -559,6 +599,8 @@ static void place_follows_the_binding(void **state)
             assert_int_equal(place.core, last.core == expected.core ? last.core : -1);
             assert_int_equal(place.l3, last.l3 == expected.l3 ? last.l3 : -1);
             assert_int_equal(place.package, last.package == expected.package ? last.package : -1);
+            assert_int_equal(place.first_pu, last.first_pu < expected.first_pu ? last.first_pu : expected.first_pu);
+            assert_int_equal(place.last_pu, last.first_pu < expected.first_pu ? expected.first_pu : last.first_pu);
             assert_int_equal(rd_allowed_pus(), 2);
             /* A thread keeps what it inherited when the first one goes back: the binding asked for is its own. */
             pthread_t thread;
@@ -592,6 +634,7 @@ int main(void)
         cmocka_unit_test(an_unbound_rank_shares_only_what_is_certain),
         cmocka_unit_test(memory_over_both_packages_does_not_join_them),
         cmocka_unit_test(costs_are_ultrametric),
+        cmocka_unit_test(crowded_is_more_ranks_than_units),
         cmocka_unit_test(golden_rings),
         cmocka_unit_test(scattered_ranks_come_together),
         cmocka_unit_test(hosts_stay_together),
