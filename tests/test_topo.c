@@ -563,9 +563,18 @@ static int logical(hwloc_topology_t topology, int cpu)
     return (int)pu->logical_index;
 }
 
-static void *place_in_thread(void *place)
+struct bound_thread {
+    cpu_set_t set;
+    rd_place place;
+    int allowed;
+};
+
+static void *bind_and_look(void *argument)
 {
-    return rd_place_here(place) == RONDO_SUCCESS ? place : NULL;
+    struct bound_thread *mine = argument;
+    if (sched_setaffinity(0, sizeof mine->set, &mine->set) || rd_place_here(&mine->place)) return NULL;
+    mine->allowed = rd_allowed_pus();
+    return mine;
 }
 
 static void place_follows_the_binding(void **state)
@@ -602,15 +611,15 @@ static void place_follows_the_binding(void **state)
             assert_int_equal(place.first_pu, last.first_pu < expected.first_pu ? last.first_pu : expected.first_pu);
             assert_int_equal(place.last_pu, last.first_pu < expected.first_pu ? expected.first_pu : last.first_pu);
             assert_int_equal(rd_allowed_pus(), 2);
-            /* A thread keeps what it inherited when the first one goes back: the binding asked for is its own. */
+            /* A thread's place is by its own binding; the process as a whole keeps what it has. */
+            struct bound_thread other = {.set = one};
             pthread_t thread;
-            rd_place of_thread;
             void *done;
-            assert_int_equal(pthread_create(&thread, NULL, place_in_thread, &of_thread), 0);
-            assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+            assert_int_equal(pthread_create(&thread, NULL, bind_and_look, &other), 0);
             assert_int_equal(pthread_join(thread, &done), 0);
-            assert_non_null(done);
-            assert_memory_equal(&of_thread, &place, sizeof place);
+            assert_ptr_equal(done, &other);
+            assert_memory_equal(&other.place, &expected, sizeof expected);
+            assert_int_equal(other.allowed, 2);
         }
         last = expected;
         last_cpu = cpu;
