@@ -115,13 +115,21 @@ static int32_t container(hwloc_topology_t topology, hwloc_obj_type_t type, hwloc
 
 static rd_place place_of(hwloc_topology_t topology, hwloc_const_bitmap_t set)
 {
-    return (rd_place){.host = 0,
+    rd_place place = {.host = 0,
                       .package = container(topology, HWLOC_OBJ_PACKAGE, set),
                       .numa = container(topology, HWLOC_OBJ_NUMANODE, set),
                       .l3 = container(topology, HWLOC_OBJ_L3CACHE, set),
                       .l2 = container(topology, HWLOC_OBJ_L2CACHE, set),
                       .core = container(topology, HWLOC_OBJ_CORE, set),
-                      .pus = hwloc_bitmap_weight(set)};
+                      .pus = hwloc_bitmap_weight(set),
+                      .first_pu = -1,
+                      .last_pu = -1};
+    for (hwloc_obj_t pu = NULL; (pu = hwloc_get_next_obj_by_type(topology, HWLOC_OBJ_PU, pu));) {
+        if (!hwloc_bitmap_isset(set, pu->os_index)) continue;
+        if (place.first_pu < 0) place.first_pu = (int32_t)pu->logical_index;
+        place.last_pu = (int32_t)pu->logical_index;
+    }
+    return place;
 }
 
 /* The processing units on which thread `tid` may run (0: the calling one), as the kernel says: its affinity within its

@@ -3,6 +3,7 @@
  * topo.h - where ranks sit and in which order the ring visits them.
  *   discover.c  this machine, by hwloc          -> rd_place of a rank
  *   cost.c      what a hop between two places costs -> a matrix
+ *   crowd.c     whether ranks of a host must take turns
  *   order.c     a cheap round trip over a matrix; knows nothing else
  */
 #ifndef RD_TOPO_TOPO_H
@@ -10,12 +11,15 @@
 
 #include "rondo.h"
 
+#include <stdbool.h>
+
 /* Where a rank runs: the smallest object of each kind that contains its binding, by hwloc's logical index; -1 where
  * its binding spans several (a rank that is not bound: all -1). Plain data that travels in the rendezvous table. */
 typedef struct rd_place {
     int32_t host; /* filled in by the caller: ranks on one host have the same number */
     int32_t package, numa, l3, l2, core;
-    int32_t pus;  /* processing units of the binding */
+    int32_t pus;  /* processing units of the binding, and the first and last of them */
+    int32_t first_pu, last_pu;
 } rd_place;
 
 typedef struct rd_machine rd_machine;
@@ -32,11 +36,16 @@ rondo_result rd_place_here(rd_place *place);
 rondo_result rd_place_of_pu(const rd_machine *machine, int pu, rd_place *place);
 /* One line for people: "2 packages, 2 NUMA nodes, 4 L3 caches, 16 cores, 32 PUs (24 allowed)". */
 void rd_machine_describe(const rd_machine *machine, char *text, size_t bytes);
-/* Processing units this process may run on. */
+/* Processing units this process may run on, by its first thread's binding. Says nothing of other ranks: of two that are
+ * bound to a unit each, both see 1. For that there is rd_crowded(). */
 int rd_allowed_pus(void);
 
 /* Nanoseconds of a cache line from one place to the other; a documented table by the closest thing both share. */
 uint32_t rd_cost(const rd_place *a, const rd_place *b);
+
+/* true when more ranks of `host` are bound to some processing units than there are of these: some must take turns, and
+ * one that spins may keep the one it waits for from running. places: one per rank, n of them, of any host. */
+bool rd_crowded(const rd_place *places, int n, int host);
 
 /* order[0 ... n-1]: a permutation of 0 ... n-1 that starts with 0 and makes the sum of cost[order[i] * n + order[i+1]]
  * round the ring small. Deterministic. 1,024 in under a second. */
