@@ -7,7 +7,7 @@ rank() { case $1 in base) echo 0 ;; topo|transport|boot|reduce) echo 1 ;; ring) 
 bad=0 read=0
 while IFS= read -r d; do
     from=${d#"$1"/src/}; from=${from%%/*}; read=$((read + 1))
-    for h in $(tr ' \\' '\n\n' <"$d" | sed -n 's,^src/\([a-z]*\)/.*\.h:\{0,1\}$,\1,p' | sort -u); do
+    for h in $(tr ' \\' '\n\n' <"$d" | sed -n 's#^src/\([a-z]*\)/.*\.h:*$#\1#p' | sort -u); do
         [ "$h" = "$from" ] && continue
         if [ "$from" = cli ]; then case $h in topo|base) continue ;; esac; fi
         if [ "$(rank "$from")" = 4 ] || [ "$(rank "$h")" -ge "$(rank "$from")" ]; then

@@ -119,6 +119,7 @@ static bool share_process(const rd_card *a, const rd_card *b)
     return memcmp(a->contact.process, b->contact.process, sizeof a->contact.process) == 0;
 }
 
+/* The ring, and how ranks of a host should wait for one another. */
 static rondo_result order_ring(rondo_comm *comm, const rd_card *cards)
 {
     int n = comm->size;
@@ -136,6 +137,9 @@ static rondo_result order_ring(rondo_comm *comm, const rd_card *cards)
     for (int a = 0; a < n; a++)
         for (int b = 0; b < n; b++) cost[(size_t)a * (size_t)n + (size_t)b] = a == b ? 0 : rd_cost(&places[a], &places[b]);
     result = rd_ring_order(cost, n, comm->order);
+    /* More ranks than processors: whoever spins keeps from running the one it waits for. */
+    bool crowded = rd_crowded(places, n, places[comm->rank].host);
+    comm->spin = comm->settings.spin >= 0 ? comm->settings.spin : crowded ? 20 : 1000;
 out:
     free(cost);
     free(places);
@@ -381,14 +385,6 @@ static void log_ring(const rondo_comm *comm)
            comm->wiring.flat_out ? "flat" : "ring");
 }
 
-/* More ranks than processors: whoever spins keeps from running the one it waits for. */
-static void choose_spin(rondo_comm *comm, const rd_card *cards)
-{
-    int here = 0;
-    for (int r = 0; r < comm->size; r++) here += share_host(&cards[r], &cards[comm->rank]);
-    comm->spin = comm->settings.spin >= 0 ? comm->settings.spin : here > rd_allowed_pus() ? 20 : 1000;
-}
-
 static rondo_result make_links(rd_connecting *c, rd_table *table)
 {
     rondo_comm *comm = c->comm;
@@ -433,7 +429,6 @@ rondo_result rd_comm_connect(rondo_comm *comm, rd_table *table, const rd_contact
     for (size_t r = 0; r < n; r++) contacts[r] = c.cards[r].contact;
     if ((result = rd_member_set_contacts(comm->member, contacts)) != RONDO_SUCCESS) goto out;
     if ((result = agree(comm, c.cards)) != RONDO_SUCCESS) goto out;
-    choose_spin(comm, c.cards);
     if ((result = order_ring(comm, c.cards)) != RONDO_SUCCESS) goto out;
     if (comm->size > 1) result = make_links(&c, table);
     close_unanswered(&c);
