@@ -182,9 +182,9 @@ static rondo_result recv_hello(int fd, rd_link_hello *hello, rondo_offer *offer,
         return rd_fail(RONDO_REMOTE_ERROR, "a peer's offer of a link is damaged (version %u, %u bytes)", hello->version,
                        hello->bytes);
     offer->bytes = hello->bytes;
-    offer->fd_count = (int)hello->fd_count;
     memcpy(offer->data, hello->data, sizeof offer->data);
-    if (offer->fd_count) RD_TRY(rd_sock_recv_fds(fd, &f, 1, offer->fds, offer->fd_count, deadline));
+    if (hello->fd_count) RD_TRY(rd_sock_recv_fds(fd, &f, 1, offer->fds, (int)hello->fd_count, deadline));
+    offer->fd_count = (int)hello->fd_count;
     return RONDO_SUCCESS;
 }
 
@@ -192,6 +192,13 @@ static const char *forced_transport(const rondo_comm *comm)
 {
     static const char *const names[] = {NULL, "loop", "shm", "tcp"};
     return names[comm->settings.transport];
+}
+
+static const rondo_transport *transport_named(const char *name)
+{
+    for (const rondo_transport *const *t = rd_transports; *t; t++)
+        if (!strcmp((*t)->name, name)) return *t;
+    return NULL;
 }
 
 /* The best transport that reaches peer, and a connection to it. */
@@ -223,6 +230,23 @@ static rondo_link_spec spec_for(const rd_connecting *c, int peer, bool neighbour
     return spec;
 }
 
+/* The further sockets of a link whose first one is spec->sockets[0]; on failure all of them are closed. */
+static rondo_result more_sockets(rd_connecting *c, int peer, int channel, int total, bool offering, rondo_link_spec *spec)
+{
+    rd_member *member = c->comm->member;
+    while (spec->socket_count < total) {
+        int index = channel * RD_MAX_CHANNELS + spec->socket_count, *fd = &spec->sockets[spec->socket_count];
+        rondo_result result = offering ? rd_member_connect(member, peer, PURPOSE_SOCKET, index, false, c->deadline, fd)
+                                       : rd_member_accept(member, peer, PURPOSE_SOCKET, index, c->deadline, fd);
+        if (result != RONDO_SUCCESS) {
+            while (spec->socket_count) close(spec->sockets[--spec->socket_count]);
+            return result;
+        }
+        spec->socket_count++;
+    }
+    return RONDO_SUCCESS;
+}
+
 static rondo_result offer_link(rd_connecting *c, int peer, int channel)
 {
     rondo_comm *comm = c->comm;
@@ -231,21 +255,13 @@ static rondo_result offer_link(rd_connecting *c, int peer, int channel)
     int fd;
     RD_TRY(reach(c, peer, channel, &transport, &fd));
     rondo_link_spec spec = spec_for(c, peer, peer == c->next);
-    rd_wire *wire = wire_out(comm, peer, channel);
-    rondo_result result = RONDO_SUCCESS;
-    int total = transport->sockets ? (int)comm->settings.sockets : 0;
-    if (total) spec.sockets[spec.socket_count++] = fd;
-    while (spec.socket_count < total && result == RONDO_SUCCESS) {
-        int index = channel * RD_MAX_CHANNELS + spec.socket_count;
-        result = rd_member_connect(comm->member, peer, PURPOSE_SOCKET, index, false, c->deadline,
-                                   &spec.sockets[spec.socket_count]);
-        if (result == RONDO_SUCCESS) spec.socket_count++;
+    if (transport->sockets) {
+        spec.sockets[spec.socket_count++] = fd;
+        RD_TRY(more_sockets(c, peer, channel, (int)comm->settings.sockets, true, &spec));
     }
-    /* The hello is said before the link owns the socket: for one that takes none, nothing of it is in the offer. */
-    if (result == RONDO_SUCCESS) result = transport->offer(&spec, &wire->link, &offer);
+    rondo_result result = transport->offer(&spec, &wire_out(comm, peer, channel)->link, &offer);
     if (result != RONDO_SUCCESS) {
-        for (int i = 1; i < spec.socket_count; i++) close(spec.sockets[i]);
-        close(fd);
+        if (!transport->sockets) close(fd);
         return result;
     }
     result = send_hello(fd, transport, &spec, &offer, c->deadline);
@@ -254,46 +270,47 @@ static rondo_result offer_link(rd_connecting *c, int peer, int channel)
     return result;
 }
 
-static const rondo_transport *transport_named(const char *name)
+/* What a peer offers must be what this rank is about to make. */
+static rondo_result check_offer(int peer, const rd_link_hello *hello, const rondo_link_spec *spec,
+                                const rondo_transport **transport)
 {
-    for (const rondo_transport *const *t = rd_transports; *t; t++)
-        if (!strcmp((*t)->name, name)) return *t;
-    return NULL;
+    *transport = transport_named(hello->transport);
+    if (!*transport)
+        return rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link over %s, which this build does not have", peer,
+                       hello->transport);
+    if (hello->slot_bytes != spec->slot_bytes || hello->slots != spec->slots || !hello->sockets != !(*transport)->sockets)
+        return rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link of %u slots of %llu bytes on %u sockets, expected were "
+                       "%u of %zu", peer, hello->slots, (unsigned long long)hello->slot_bytes, hello->sockets, spec->slots,
+                       spec->slot_bytes);
+    return RONDO_SUCCESS;
 }
 
 static rondo_result accept_link(rd_connecting *c, int peer, int channel)
 {
-    rondo_comm *comm = c->comm;
-    rd_wire *wire = wire_in(comm, peer, channel);
+    rd_wire *wire = wire_in(c->comm, peer, channel);
     rondo_offer offer = {0}, answer = {0};
+    rondo_link_spec spec = spec_for(c, peer, peer == c->previous);
+    const rondo_transport *transport;
     rd_link_hello hello;
     int fd;
-    RD_TRY(rd_member_accept(comm->member, peer, PURPOSE_LINK, channel, c->deadline, &fd));
-    rondo_link_spec spec = spec_for(c, peer, peer == c->previous);
-    const rondo_transport *transport = NULL;
+    RD_TRY(rd_member_accept(c->comm->member, peer, PURPOSE_LINK, channel, c->deadline, &fd));
     rondo_result result = recv_hello(fd, &hello, &offer, c->deadline);
-    if (result == RONDO_SUCCESS && !(transport = transport_named(hello.transport)))
-        result = rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link over %s, which this build does not have", peer, hello.transport);
-    if (result == RONDO_SUCCESS && (hello.slot_bytes != spec.slot_bytes || hello.slots != spec.slots))
-        result = rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link of %u slots of %llu bytes, expected were %u of %zu", peer,
-                         hello.slots, (unsigned long long)hello.slot_bytes, spec.slots, spec.slot_bytes);
-    if (result == RONDO_SUCCESS && hello.sockets) spec.sockets[spec.socket_count++] = fd;
-    while (result == RONDO_SUCCESS && (uint32_t)spec.socket_count < hello.sockets) {
-        int index = channel * RD_MAX_CHANNELS + spec.socket_count;
-        result = rd_member_accept(comm->member, peer, PURPOSE_SOCKET, index, c->deadline, &spec.sockets[spec.socket_count]);
-        if (result == RONDO_SUCCESS) spec.socket_count++;
-    }
-    if (result == RONDO_SUCCESS) {
-        result = transport->accept(&spec, &offer, &wire->link, &answer);
-        offer.fd_count = 0; /* the link's now */
-    }
+    if (result == RONDO_SUCCESS) result = check_offer(peer, &hello, &spec, &transport);
     if (result != RONDO_SUCCESS) {
         rd_offer_close(&offer);
-        for (int i = 1; i < spec.socket_count; i++) close(spec.sockets[i]);
         close(fd);
         return result;
     }
-    result = send_hello(fd, transport, &spec, &answer, c->deadline);
+    if (transport->sockets) {
+        spec.sockets[spec.socket_count++] = fd;
+        result = more_sockets(c, peer, channel, (int)hello.sockets, false, &spec);
+        if (result != RONDO_SUCCESS) {
+            rd_offer_close(&offer);
+            return result;
+        }
+    }
+    result = transport->accept(&spec, &offer, &wire->link, &answer);
+    if (result == RONDO_SUCCESS) result = send_hello(fd, transport, &spec, &answer, c->deadline);
     rd_offer_close(&answer);
     if (!transport->sockets) close(fd);
     return result;
