@@ -115,6 +115,8 @@ void world_run(world *w, const world_call *call, uint64_t seed)
         bool keeps = call->collective != RONDO_COLL_REDUCE || r == call->root;
         assert_int_equal(rondo_plan_init(&op->plan, call->collective, call->algo, n, r, call->root, call->count,
                                          w->options.order, NULL, reduces && reduction.wide_bytes > reduction.bytes), 0);
+        for (int32_t s = 0; s < op->plan.steps; s++) w->steps[r][s] = rondo_plan_step(&op->plan, s);
+        op->steps = w->steps[r];
         op->reduction = &reduction;
         op->wiring = &w->wiring[r];
         op->buffers = (rd_buffers){call->send[r], keeps ? call->recv[r] : NULL,
@@ -125,7 +127,7 @@ void world_run(world *w, const world_call *call, uint64_t seed)
     }
     uint64_t idle = 0;
     while (left) {
-        int r = (int)(mix(seed, w->steps++) % (uint64_t)n);
+        int r = (int)(mix(seed, w->advances++) % (uint64_t)n);
         if (done[r]) continue;
         rd_progress p = rd_op_advance(&w->op[r]);
         if (p == RD_FAILED)

@@ -28,7 +28,8 @@ typedef struct world {
     rd_wire *out[WORLD_MAX], *in[WORLD_MAX]; /* [rank][channel * n + peer] */
     rd_wiring wiring[WORLD_MAX];
     rd_op op[WORLD_MAX];
-    uint64_t steps;                          /* advances so far */
+    rondo_step steps[WORLD_MAX][2 * WORLD_MAX];
+    uint64_t advances;                       /* so far */
 } world;
 
 void world_open(world *w, const world_options *options);

@@ -4,131 +4,44 @@
  */
 #include "core/comm.h"
 
-#include "base/dtype.h"
-
-#include <stdio.h>
-#include <string.h>
-
-/* Leaves the text of a failed call where rondo_last_error(comm) finds it. */
-static rondo_result note(rondo_comm *comm, rondo_result result, const char *text)
-{
-    snprintf(comm->error, sizeof comm->error, "%s", text);
-    return rd_fail(result, "%s", comm->error);
-}
-
-/* 64 bits that differ, for all practical purposes, when calls differ (mixing steps of SplitMix64: Steele, Lea, Flood
- * 2014). Every slice carries them. */
-static uint64_t signature_of(uint64_t number, const rd_call *call)
-{
-    uint64_t words[] = {number, (uint64_t)call->collective, (uint64_t)call->dtype, (uint64_t)call->op,
-                        (uint64_t)call->root, call->count};
-    uint64_t hash = 0;
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        hash += words[i] + 0x9e3779b97f4a7c15u;
-        hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
-        hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebu;
-        hash ^= hash >> 31;
-    }
-    return hash;
-}
-
-static rondo_algo algorithm(const rondo_comm *comm, rondo_collective collective)
-{
-    return collective == RONDO_COLL_ALL_REDUCE && comm->wiring.flat_out ? RONDO_ALGO_FLAT : RONDO_ALGO_RING;
-}
-
-static rondo_result prepare(rondo_comm *comm, const rd_call *call)
-{
-    rd_op *op = &comm->op;
-    rd_reduction *reduction = &comm->reductions[call->dtype][call->op];
-    if (!reduction->run)
-        RD_TRY(rd_reduction_init(reduction, call->dtype, call->op, comm->size, (int)comm->settings.cpu));
-    bool gathers = call->collective == RONDO_COLL_REDUCE_SCATTER || call->collective == RONDO_COLL_ALL_GATHER;
-    size_t whole = call->count * (gathers ? (size_t)comm->size : 1);
-    /* Narrow types are added up in float32 along the whole path: on a ring the partial sums travel so. */
-    bool wide = call->reduces && reduction->wide_bytes > reduction->bytes;
-    rondo_plan_init(&op->plan, call->collective, algorithm(comm, call->collective), comm->size, comm->rank, call->root,
-                    whole, comm->order, NULL, wide);
-    op->reduction = reduction;
-    op->wiring = &comm->wiring;
-    op->buffers.input = call->send;
-    op->buffers.output = call->collective == RONDO_COLL_REDUCE && comm->rank != call->root ? NULL : call->recv;
-    op->buffers.input_whole = call->collective != RONDO_COLL_ALL_GATHER;
-    op->buffers.output_whole = call->collective != RONDO_COLL_REDUCE_SCATTER && call->collective != RONDO_COLL_REDUCE;
-    op->signature = signature_of(comm->calls, call);
-    return RONDO_SUCCESS;
-}
-
-static rondo_result run(rondo_comm *comm, const rd_call *call, const rondo_stream *stream)
-{
-    rondo_result result = (rondo_result)atomic_load_explicit(&comm->stop.word, memory_order_acquire);
-    if (result) return note(comm, result, comm->stop.text);
-    if (rd_check_call(comm, call, stream) != RONDO_SUCCESS) return note(comm, RONDO_INVALID_ARGUMENT, rd_last_error());
-    comm->calls++;
-    result = prepare(comm, call);
-    if (result) {
-        comm->calls--;
-        return note(comm, result, rd_last_error());
-    }
-    rd_op_start(&comm->op);
-    unsigned floats = rd_fp_enter();
-    result = rd_comm_drive(comm, call->name);
-    rd_fp_leave(floats);
-    if (result) return note(comm, result, comm->stop.text);
-    rd_member_completed(comm->member, comm->calls);
-    return RONDO_SUCCESS;
-}
-
-/* One thread at a time. */
-static rondo_result enter(rondo_comm *comm, const rd_call *call, const rondo_stream *stream)
-{
-    if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "%s: comm is NULL; it must come from a rondo_init call", call->name);
-    if (atomic_exchange_explicit(&comm->busy, 1, memory_order_acquire))
-        return rd_fail(RONDO_INVALID_USAGE, "%s: another thread is inside a call on this communicator; one at a time, or "
-                       "a communicator for each", call->name);
-    rondo_result result = run(comm, call, stream);
-    atomic_store_explicit(&comm->busy, 0, memory_order_release);
-    return result;
-}
-
 rondo_result rondo_all_reduce(const void *send, void *recv, size_t count, rondo_dtype dtype, rondo_op op,
                               rondo_comm *comm, rondo_stream *stream)
 {
     rd_call call = {"rondo_all_reduce", RONDO_COLL_ALL_REDUCE, send, recv, count, dtype, op, 0, true};
-    return enter(comm, &call, stream);
+    return rd_call_run(comm, &call, stream);
 }
 
 rondo_result rondo_reduce_scatter(const void *send, void *recv, size_t recv_count, rondo_dtype dtype, rondo_op op,
                                   rondo_comm *comm, rondo_stream *stream)
 {
     rd_call call = {"rondo_reduce_scatter", RONDO_COLL_REDUCE_SCATTER, send, recv, recv_count, dtype, op, 0, true};
-    return enter(comm, &call, stream);
+    return rd_call_run(comm, &call, stream);
 }
 
 rondo_result rondo_all_gather(const void *send, void *recv, size_t send_count, rondo_dtype dtype, rondo_comm *comm,
                               rondo_stream *stream)
 {
     rd_call call = {"rondo_all_gather", RONDO_COLL_ALL_GATHER, send, recv, send_count, dtype, RONDO_SUM, 0, false};
-    return enter(comm, &call, stream);
+    return rd_call_run(comm, &call, stream);
 }
 
 rondo_result rondo_broadcast(const void *send, void *recv, size_t count, rondo_dtype dtype, int root, rondo_comm *comm,
                              rondo_stream *stream)
 {
     rd_call call = {"rondo_broadcast", RONDO_COLL_BROADCAST, send, recv, count, dtype, RONDO_SUM, root, false};
-    return enter(comm, &call, stream);
+    return rd_call_run(comm, &call, stream);
 }
 
 rondo_result rondo_reduce(const void *send, void *recv, size_t count, rondo_dtype dtype, rondo_op op, int root,
                           rondo_comm *comm, rondo_stream *stream)
 {
     rd_call call = {"rondo_reduce", RONDO_COLL_REDUCE, send, recv, count, dtype, op, root, true};
-    return enter(comm, &call, stream);
+    return rd_call_run(comm, &call, stream);
 }
 
 /* An all-reduce of nothing: its empty slices return only when all have called. */
 rondo_result rondo_barrier(rondo_comm *comm, rondo_stream *stream)
 {
     rd_call call = {"rondo_barrier", RONDO_COLL_ALL_REDUCE, NULL, NULL, 0, RONDO_UINT8, RONDO_SUM, 0, true};
-    return enter(comm, &call, stream);
+    return rd_call_run(comm, &call, stream);
 }

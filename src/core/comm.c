@@ -30,6 +30,8 @@ static void discard(rondo_comm *comm)
     free(comm->out);
     free(comm->in);
     free(comm->order);
+    for (int c = 0; c < RONDO_COLLECTIVES; c++)
+        for (int wide = 0; wide < 2; wide++) free(comm->schedules[c][wide].steps);
     rd_bell_close(&comm->bell);
     rd_stop_destroy(&comm->stop);
     free(comm);

@@ -3,7 +3,8 @@
  * comm.h - a communicator, the only place where the parts meet.
  *   comm.c     making, asking, aborting, destroying
  *   connect.c  who is where, the ring's order, and the links
- *   api.c      the collectives: check, plan, run
+ *   api.c      the collectives, each a description of the call and one line
+ *   call.c     a call: check, plan, run
  *   check.c    every argument error, in words
  *   wait.c     driving an operation to its end: spinning, sleeping, stopping
  *   memory.c   rondo_mem_alloc and registration
@@ -22,6 +23,12 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+
+/* The steps of a plan, kept for the next call. */
+typedef struct rd_schedule {
+    rondo_step *steps;
+    int root;
+} rd_schedule;
 
 /* Why a communicator has ended; set once, by whoever comes first, in any thread. */
 typedef struct rd_stop {
@@ -46,6 +53,7 @@ struct rondo_comm {
     rd_wire *out, *in;    /* [channel * size + rank]; no link where the plans need none */
     rd_wiring wiring;     /* which of them the executor uses */
     rd_reduction reductions[RONDO_DTYPES][RONDO_OPS];
+    rd_schedule schedules[RONDO_COLLECTIVES][2]; /* [collective][wide] */
     rd_op op;             /* the call in progress */
 
     char error[RD_ERROR_BYTES];
@@ -87,5 +95,9 @@ typedef struct rd_call {
 /* RONDO_INVALID_ARGUMENT unless everything is in range. */
 rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call, const rondo_stream *stream);
 rondo_result rd_check_world(const char *function, int world_size, int rank);
+
+/* ---- call.c ---- */
+
+rondo_result rd_call_run(rondo_comm *comm, const rd_call *call, const rondo_stream *stream);
 
 #endif

@@ -92,6 +92,7 @@ typedef struct rd_flat {
 
 typedef struct rd_op {
     rondo_plan plan;
+    const rondo_step *steps; /* of the plan, all of them: they depend on neither count nor bounds, so callers keep them */
     rd_buffers buffers;
     const rd_reduction *reduction; /* also tells the element size of pure moves */
     rd_wiring *wiring;
@@ -105,7 +106,7 @@ typedef struct rd_op {
     const rd_wire *failed;
 } rd_op;
 
-/* Starts an operation. plan, buffers, reduction, wiring and signature are set; fills in the rest. */
+/* Starts an operation. plan, steps, buffers, reduction, wiring and signature are set; fills in the rest. */
 void rd_op_start(rd_op *op);
 
 /* Does what can be done now. RD_MOVED: something, call again; RD_IDLE: nothing, wait; RD_FAILED: op->failure, ->failed. */

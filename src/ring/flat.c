@@ -38,7 +38,7 @@ static rondo_link_result publish(rd_op *op)
 {
     rd_flat *flat = &op->flat;
     for (; flat->publish_at < op->plan.size - 1; flat->publish_at++) {
-        rondo_step step = rondo_plan_step(&op->plan, flat->publish_at);
+        rondo_step step = op->steps[flat->publish_at];
         rd_wire *wire = &op->wiring->flat_out[step.send_to];
         rondo_range part = piece(op, step.send_chunk, flat->published);
         size_t bytes = part.count * op->reduction->bytes;
@@ -62,7 +62,7 @@ static rondo_link_result reduce(rd_op *op)
     int32_t peers = op->plan.size - 1;
     rondo_range part = piece(op, op->plan.rank, flat->reduced);
     for (; flat->reduce_at < peers; flat->reduce_at++) {
-        rd_wire *wire = &op->wiring->flat_in[rondo_plan_step(&op->plan, flat->reduce_at).recv_from];
+        rd_wire *wire = &op->wiring->flat_in[op->steps[flat->reduce_at].recv_from];
         flat->blocked = wire;
         rondo_link_result r = wire->link->ops->peek(wire->link, part.count * op->reduction->bytes, op->signature,
                                                     &flat->arrived[flat->reduce_at]);
@@ -74,7 +74,7 @@ static rondo_link_result reduce(rd_op *op)
     pass.output[0] = rd_op_output(op, op->plan.rank, part);
     rd_reduce(op->reduction, &pass);
     for (int32_t s = 0; s < peers; s++) {
-        rd_wire *wire = &op->wiring->flat_in[rondo_plan_step(&op->plan, s).recv_from];
+        rd_wire *wire = &op->wiring->flat_in[op->steps[s].recv_from];
         flat->blocked = wire;
         rondo_link_result r = wire->link->ops->release(wire->link);
         if (r != RONDO_LINK_OK) return r;
@@ -90,7 +90,7 @@ static rondo_link_result collect(rd_op *op)
     rd_flat *flat = &op->flat;
     int32_t peers = op->plan.size - 1;
     for (; flat->collect_at < peers; flat->collect_at++) {
-        rondo_step step = rondo_plan_step(&op->plan, peers + flat->collect_at);
+        rondo_step step = op->steps[peers + flat->collect_at];
         rd_wire *wire = &op->wiring->flat_out[step.recv_from];
         rondo_range part = piece(op, step.recv_chunk, flat->collected);
         uint64_t back;
@@ -137,15 +137,15 @@ bool rd_flat_arm(rd_op *op, rondo_bell *bell)
     rd_flat *flat = &op->flat;
     int32_t peers = op->plan.size - 1;
     if (flat->published < flat->slices && flat->published < flat->collected + RD_FLAT_SLOTS) {
-        rd_wire *wire = &op->wiring->flat_out[rondo_plan_step(&op->plan, flat->publish_at).send_to];
+        rd_wire *wire = &op->wiring->flat_out[op->steps[flat->publish_at].send_to];
         if (wire->link->ops->arm(wire->link, bell, wire->used - wire->link->slots) != RONDO_LINK_AGAIN) return false;
     }
     if (flat->reduced < flat->published) {
-        rd_wire *wire = &op->wiring->flat_in[rondo_plan_step(&op->plan, flat->reduce_at).recv_from];
+        rd_wire *wire = &op->wiring->flat_in[op->steps[flat->reduce_at].recv_from];
         if (wire->link->ops->arm(wire->link, bell, wire->used) != RONDO_LINK_AGAIN) return false;
     }
     if (flat->collected < flat->reduced) {
-        int32_t from = rondo_plan_step(&op->plan, peers + flat->collect_at).recv_from;
+        int32_t from = op->steps[peers + flat->collect_at].recv_from;
         rd_wire *wire = &op->wiring->flat_out[from];
         uint64_t seen = flat->base[from] + flat->collected;
         if (wire->link->ops->arm(wire->link, bell, seen) != RONDO_LINK_AGAIN) return false;

@@ -72,12 +72,12 @@ static rd_event event_here(const rd_op *op, const rd_flow *flow)
     rd_event e = {0};
     int32_t chunk = -1;
     if (flow->event > 0) {
-        e.in = rondo_plan_step(&op->plan, flow->event - 1);
+        e.in = op->steps[flow->event - 1];
         e.receives = e.in.recv_from >= 0;
         if (e.receives) chunk = e.in.recv_chunk;
     }
     if (flow->event < op->plan.steps) {
-        e.out = rondo_plan_step(&op->plan, flow->event);
+        e.out = op->steps[flow->event];
         e.sends = e.out.send_to >= 0;
         if (e.sends) chunk = e.out.send_chunk;
     }
@@ -115,7 +115,7 @@ static rondo_link_result post_receives(rd_op *op, rd_flow *flow)
 {
     rondo_link *link = flow->in->link;
     while (flow->post_first < flow->slices) {
-        rondo_step step = rondo_plan_step(&op->plan, flow->post_step);
+        rondo_step step = op->steps[flow->post_step];
         if (step.recv_from >= 0) {
             rondo_range part = piece(op, flow, step.recv_chunk, flow->post_slice);
             bool direct = lands_in_output(&step);
