@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "reduce/reduce.h"
+
+#include "base/dtype.h"
+#include "base/env.h"
+#include "base/status.h"
+#include "reduce/table.h"
+
+#include <stdio.h>
+
+#ifdef __x86_64__
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
+/* ---- Levels -------------------------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    const struct rd_kernels *kernels;
+} levels[] = {
+    [RD_CPU_PORTABLE] = {"portable", &rd_kernels_portable},
+#ifdef __x86_64__
+    [RD_CPU_AVX2] = {"avx2", &rd_kernels_avx2},
+    [RD_CPU_AVX512] = {"avx512", &rd_kernels_avx512},
+#else
+    [RD_CPU_AVX2] = {"avx2", NULL},
+    [RD_CPU_AVX512] = {"avx512", NULL},
+#endif
+};
+
+#ifdef __x86_64__
+static bool has_f16c(void)
+{
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & bit_F16C);
+}
+#endif
+
+/* __builtin_cpu_supports() also asks whether the operating system saves the registers. */
+bool rd_cpu_level_has(int level)
+{
+    switch (level) {
+    case RD_CPU_AUTO:
+    case RD_CPU_PORTABLE: return true;
+#ifdef __x86_64__
+    case RD_CPU_AVX2: return __builtin_cpu_supports("avx2") && has_f16c();
+    case RD_CPU_AVX512:
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+#endif
+    default: return false;
+    }
+}
+
+int rd_cpu_level_best(void)
+{
+    int level = RD_CPU_AVX512;
+    while (!rd_cpu_level_has(level)) level--;
+    return level;
+}
+
+const char *rd_cpu_level_name(int level)
+{
+    if (level == RD_CPU_AUTO) level = rd_cpu_level_best();
+    return level >= RD_CPU_PORTABLE && level <= RD_CPU_AVX512 ? levels[level].name : "unknown level";
+}
+
+/* ---- Reductions ---------------------------------------------------------------------------------------------- */
+
+static rondo_result no_such_level(int level)
+{
+    char have[64] = "";
+    for (int l = RD_CPU_PORTABLE, used = 0; l <= RD_CPU_AVX512; l++)
+        if (rd_cpu_level_has(l))
+            used += snprintf(have + used, sizeof have - (size_t)used, "%s%s", used ? ", " : "", levels[l].name);
+    return rd_fail(RONDO_INVALID_ARGUMENT, "reduction kernels of level %d (%s) do not run on this processor, which has: %s; "
+                                           "set RONDO_CPU to one of these or to auto", level, rd_cpu_level_name(level), have);
+}
+
+/* The float types whose sums could leave the range of the type they are taken in. */
+static bool needs_scaling(rondo_dtype type)
+{
+    return type == RONDO_FLOAT32 || type == RONDO_FLOAT64 || type == RONDO_BFLOAT16;
+}
+
+rondo_result rd_reduction_init(rd_reduction *reduction, rondo_dtype type, rondo_op op, int ranks, int level)
+{
+    if ((int)type < 0 || (int)type >= RONDO_DTYPES)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "unknown element type %d; valid: 0 (%s) to %d (%s)", (int)type,
+                       rd_dtype_name((rondo_dtype)0), RONDO_DTYPES - 1, rd_dtype_name((rondo_dtype)(RONDO_DTYPES - 1)));
+    if ((int)op < 0 || (int)op >= RONDO_OPS)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "unknown operator %d; valid: 0 (%s) to %d (%s)", (int)op,
+                       rd_op_name((rondo_op)0), RONDO_OPS - 1, rd_op_name((rondo_op)(RONDO_OPS - 1)));
+    if (ranks < 1) return rd_fail(RONDO_INVALID_ARGUMENT, "a reduction of %d ranks; there must be at least 1", ranks);
+    if (!rd_cpu_level_has(level)) return no_such_level(level);
+    if (level == RD_CPU_AUTO) level = rd_cpu_level_best();
+
+    size_t bytes = rd_dtype_bytes(type);
+    double scale = 1, divisor = 1;
+    if (op == RONDO_AVG) {
+        if (needs_scaling(type))
+            while (scale * ranks > 1) scale /= 2;
+        divisor = ranks * scale;
+    }
+    *reduction = (rd_reduction){
+        .type = type,
+        .op = op,
+        .ranks = ranks,
+        .bytes = bytes,
+        .wide_bytes = rd_dtype_narrow(type) ? sizeof(float) : bytes,
+        .run = levels[level].kernels->run[type][op],
+        .scale = scale,
+        .divisor = divisor,
+    };
+    return RONDO_SUCCESS;
+}
+
+void rd_copy(void *to, void *also, const void *from, size_t bytes, bool touch)
+{
+    levels[rd_cpu_level_best()].kernels->copy(to, also, from, bytes, touch);
+}
+
+/* ---- Floating-point state ------------------------------------------------------------------------------------ */
+
+#ifdef __x86_64__
+#define RD_MXCSR_DEFAULT 0x1f80u /* all exceptions masked, round to nearest even, neither flush to zero nor denormals as zero */
+
+unsigned rd_fp_enter(void)
+{
+    unsigned saved = _mm_getcsr();
+    if (saved != RD_MXCSR_DEFAULT) _mm_setcsr(RD_MXCSR_DEFAULT);
+    return saved;
+}
+void rd_fp_leave(unsigned saved) { _mm_setcsr(saved); }
+#else
+unsigned rd_fp_enter(void) { return 0; }
+void rd_fp_leave(unsigned saved) { (void)saved; }
+#endif

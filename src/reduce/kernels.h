@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * kernels.h - all kernels of one level: included by kernels_LEVEL.c, with RD_KERNELS, the name of its table, and
+ * RD_VECTOR_BYTES. Reading order: vector.h, native.h, narrow.h, pass.h.
+ */
+#include "reduce/narrow.h"
+#include "reduce/native.h"
+#include "reduce/table.h"
+
+#define RD_NAME_(a, b) a##_##b
+#define RD_NAME(a, b) RD_NAME_(a, b)
+
+#define RD_WORTH_ALIGNING 1024 /* bytes of output from which on a partial first step pays */
+
+/* A pass, and what holds for all of it. */
+struct rd_call {
+    const rd_pass *pass;
+    struct rd_factors factors;
+    bool scaled, divided, touch;
+    size_t first_bytes, out_bytes; /* of one element of source[0] and of the outputs */
+};
+
+static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *pass)
+{
+    struct rd_call call = {.pass = pass, .touch = pass->touch};
+    call.first_bytes = pass->first_wide ? reduction->wide_bytes : reduction->bytes;
+    call.out_bytes = pass->out_wide ? reduction->wide_bytes : reduction->bytes;
+    for (int o = 0; o < pass->outputs; o++)
+        if (pass->output[o] == pass->source[0]) call.touch = false; /* the output's stores do it */
+    if (call.touch && pass->count > 0) rd_touch_line((uintptr_t)pass->source[0]);
+    if (reduction->op != RONDO_AVG) return call;
+    bool integer = reduction->type <= RONDO_UINT64;
+    call.factors.scale = reduction->scale, call.factors.divisor = reduction->divisor;
+    call.scaled = reduction->scale != 1;
+    call.divided = pass->finish && (integer ? reduction->ranks : reduction->divisor) != 1;
+    if (integer && call.divided) call.factors.divider = rd_divider_of((unsigned)reduction->ranks, (int)reduction->bytes * 8);
+    return call;
+}
+
+/* How many elements to handle first so that the others are stored to whole lines of output[0]. */
+static size_t rd_head(const struct rd_call *call)
+{
+    size_t to_line = -(uintptr_t)call->pass->output[0] & (RD_LINE - 1);
+    if (to_line % call->out_bytes != 0 || call->pass->count * call->out_bytes < RD_WORTH_ALIGNING) return 0;
+    return to_line / call->out_bytes;
+}
+
+#define RD_TYPE uint8
+#define RD_LANE uint8
+#define RD_BYTES 1
+#define RD_WIDE 1
+#include "reduce/pass.h"
+#define RD_TYPE int8
+#define RD_LANE int8
+#define RD_BYTES 1
+#define RD_WIDE 1
+#define RD_SAME_SUMS
+#include "reduce/pass.h"
+#define RD_TYPE uint32
+#define RD_LANE uint32
+#define RD_BYTES 4
+#define RD_WIDE 4
+#include "reduce/pass.h"
+#define RD_TYPE int32
+#define RD_LANE int32
+#define RD_BYTES 4
+#define RD_WIDE 4
+#define RD_SAME_SUMS
+#include "reduce/pass.h"
+#define RD_TYPE uint64
+#define RD_LANE uint64
+#define RD_BYTES 8
+#define RD_WIDE 8
+#include "reduce/pass.h"
+#define RD_TYPE int64
+#define RD_LANE int64
+#define RD_BYTES 8
+#define RD_WIDE 8
+#define RD_SAME_SUMS
+#include "reduce/pass.h"
+#define RD_TYPE float32
+#define RD_LANE float32
+#define RD_BYTES 4
+#define RD_WIDE 4
+#include "reduce/pass.h"
+#define RD_TYPE float64
+#define RD_LANE float64
+#define RD_BYTES 8
+#define RD_WIDE 8
+#include "reduce/pass.h"
+#define RD_TYPE float16
+#define RD_LANE float32
+#define RD_BYTES 2
+#define RD_WIDE 4
+#include "reduce/pass.h"
+#define RD_TYPE bfloat16
+#define RD_LANE float32
+#define RD_BYTES 2
+#define RD_WIDE 4
+#include "reduce/pass.h"
+#define RD_TYPE float8e4m3
+#define RD_LANE float32
+#define RD_BYTES 1
+#define RD_WIDE 4
+#include "reduce/pass.h"
+#define RD_TYPE float8e5m2
+#define RD_LANE float32
+#define RD_BYTES 1
+#define RD_WIDE 4
+#include "reduce/pass.h"
+
+/* Copies fewer bytes than a line. */
+static void copy_part(unsigned char *to, unsigned char *also, const unsigned char *from, size_t bytes, bool touch)
+{
+    if (bytes == 0) return;
+    if (touch) rd_touch_lines(from, bytes);
+    memcpy(to, from, bytes);
+    if (also) memcpy(also, from, bytes);
+}
+
+/* Loads lie as they may, stores go to whole lines of `to`. */
+static void copy(void *to, void *also, const void *from, size_t bytes, bool touch)
+{
+    unsigned char *t = to, *a = also;
+    const unsigned char *f = from;
+    size_t head = -(uintptr_t)t & (RD_LINE - 1), at = head < bytes ? head : bytes;
+    if (touch && bytes > 0) rd_touch_line((uintptr_t)f);
+    copy_part(t, a, f, at, touch);
+    for (; bytes - at >= RD_LINE; at += RD_LINE) {
+        v_uint8 line[RD_LINE / RD_VECTOR_BYTES];
+        for (int i = 0; i < RD_LINE / RD_VECTOR_BYTES; i++) line[i] = load_vector(f + at + i * RD_VECTOR_BYTES);
+        if (touch) rd_touch_lines(f + at, RD_LINE);
+        for (int i = 0; i < RD_LINE / RD_VECTOR_BYTES; i++) store_vector(t + at + i * RD_VECTOR_BYTES, line[i]);
+        if (also)
+            for (int i = 0; i < RD_LINE / RD_VECTOR_BYTES; i++) store_vector(a + at + i * RD_VECTOR_BYTES, line[i]);
+    }
+    copy_part(t + at, a ? a + at : NULL, f + at, bytes - at, touch);
+}
+
+#define RD_ROW(type, sums)                                                                                             \
+    {                                                                                                                  \
+        sums##_sum, sums##_prod, type##_max, type##_min, type##_avg                                                    \
+    }
+const struct rd_kernels RD_KERNELS = {
+    .run = {[RONDO_INT8] = RD_ROW(int8, uint8),
+            [RONDO_UINT8] = RD_ROW(uint8, uint8),
+            [RONDO_INT32] = RD_ROW(int32, uint32),
+            [RONDO_UINT32] = RD_ROW(uint32, uint32),
+            [RONDO_INT64] = RD_ROW(int64, uint64),
+            [RONDO_UINT64] = RD_ROW(uint64, uint64),
+            [RONDO_FLOAT16] = RD_ROW(float16, float16),
+            [RONDO_FLOAT32] = RD_ROW(float32, float32),
+            [RONDO_FLOAT64] = RD_ROW(float64, float64),
+            [RONDO_BFLOAT16] = RD_ROW(bfloat16, bfloat16),
+            [RONDO_FLOAT8E4M3] = RD_ROW(float8e4m3, float8e4m3),
+            [RONDO_FLOAT8E5M2] = RD_ROW(float8e5m2, float8e5m2)},
+    .copy = copy,
+};

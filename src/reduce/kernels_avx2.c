@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels for AVX2 and F16C; empty on other processors. The Makefile compiles this file with flags of its own.
+ */
+#ifdef __x86_64__
+#define RD_VECTOR_BYTES 32
+#define RD_KERNELS rd_kernels_avx2
+#include "reduce/kernels.h"
+#else
+typedef int rd_no_avx2; /* C wants a declaration */
+#endif

@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The kernels for AVX-512 F, BW, DQ and VL; empty on other processors. The Makefile compiles this file with flags of its
+ * own.
+ */
+#ifdef __x86_64__
+#define RD_VECTOR_BYTES 64
+#define RD_KERNELS rd_kernels_avx512
+#include "reduce/kernels.h"
+#else
+typedef int rd_no_avx512; /* C wants a declaration */
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * native.h - the eight types that are their own wide type, and the arithmetic on lanes of each.
+ */
+#ifndef RD_REDUCE_NATIVE_H
+#define RD_REDUCE_NATIVE_H
+
+#include "reduce/vector.h"
+
+/* What the lanes of one call are multiplied with or divided by. */
+struct rd_factors {
+    double scale, divisor;     /* floats */
+    struct rd_divider divider; /* integers */
+};
+
+/* Memory and lanes: 4 vectors, in order. */
+#define RD_LANES(type)                                                                                                 \
+    RD_INLINE void load_##type(const unsigned char *from, v_##type to[4], rondo_op op)                                 \
+    {                                                                                                                  \
+        (void)op;                                                                                                      \
+        for (int i = 0; i < 4; i++) to[i] = (v_##type)load_vector(from + i * RD_VECTOR_BYTES);                         \
+    }
+
+/* Signed sums and products are taken unsigned: they wrap, and have the same bits. */
+#define RD_INTEGER(type, bits)                                                                                         \
+    RD_LANES(type)                                                                                                     \
+    RD_INLINE int pack_##type(const v_##type from[4], v_uint8 to[4], rondo_op op)                                      \
+    {                                                                                                                  \
+        (void)op;                                                                                                      \
+        for (int i = 0; i < 4; i++) to[i] = (v_uint8)from[i];                                                          \
+        return 4;                                                                                                      \
+    }                                                                                                                  \
+    RD_INLINE v_##type combine_##type(rondo_op op, v_##type a, v_##type b)                                             \
+    {                                                                                                                  \
+        switch (op) {                                                                                                  \
+        case RONDO_PROD: return (v_##type)multiply_##bits((v_##bits)a, (v_##bits)b);                                   \
+        case RONDO_MAX: return max_##type(a, b);                                                                       \
+        case RONDO_MIN: return min_##type(a, b);                                                                       \
+        default: return (v_##type)((v_##bits)a + (v_##bits)b);                                                         \
+        }                                                                                                              \
+    }                                                                                                                  \
+    RD_INLINE v_##type scale_##type(v_##type a, const struct rd_factors *by)                                           \
+    {                                                                                                                  \
+        (void)by;                                                                                                      \
+        return a;                                                                                                      \
+    }                                                                                                                  \
+    RD_INLINE v_##type finish_##type(v_##type a, const struct rd_factors *by) { return divide_##type(a, by->divider); }
+
+#define RD_FLOAT(type, scalar)                                                                                         \
+    RD_LANES(type)                                                                                                     \
+    RD_INLINE int pack_##type(const v_##type from[4], v_uint8 to[4], rondo_op op)                                      \
+    {                                                                                                                  \
+        (void)op;                                                                                                      \
+        for (int i = 0; i < 4; i++) to[i] = (v_uint8)canonical_##type(from[i]);                                        \
+        return 4;                                                                                                      \
+    }                                                                                                                  \
+    RD_INLINE v_##type combine_##type(rondo_op op, v_##type a, v_##type b)                                             \
+    {                                                                                                                  \
+        switch (op) {                                                                                                  \
+        case RONDO_PROD: return a * b;                                                                                 \
+        case RONDO_MAX: return max_##type(a, b);                                                                       \
+        case RONDO_MIN: return min_##type(a, b);                                                                       \
+        default: return a + b;                                                                                         \
+        }                                                                                                              \
+    }                                                                                                                  \
+    RD_INLINE v_##type scale_##type(v_##type a, const struct rd_factors *by) { return a * (scalar)by->scale; }         \
+    RD_INLINE v_##type finish_##type(v_##type a, const struct rd_factors *by) { return a / (scalar)by->divisor; }
+
+RD_INTEGER(int8, uint8)
+RD_INTEGER(uint8, uint8)
+RD_INTEGER(int32, uint32)
+RD_INTEGER(uint32, uint32)
+RD_INTEGER(int64, uint64)
+RD_INTEGER(uint64, uint64)
+RD_FLOAT(float32, float)
+RD_FLOAT(float64, double)
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * table.h - what one level of kernels offers. The same source is compiled once for each level; dispatch.c chooses.
+ */
+#ifndef RD_REDUCE_TABLE_H
+#define RD_REDUCE_TABLE_H
+
+#include "reduce/reduce.h"
+
+struct rd_kernels {
+    void (*run[RONDO_DTYPES][RONDO_OPS])(const rd_reduction *reduction, const rd_pass *pass);
+    void (*copy)(void *to, void *also, const void *from, size_t bytes, bool touch);
+};
+
+extern const struct rd_kernels rd_kernels_portable;
+#ifdef __x86_64__
+extern const struct rd_kernels rd_kernels_avx2, rd_kernels_avx512;
+#endif
+
+#endif
