@@ -8,26 +8,43 @@
 #include "rondo.h"
 
 /* SETTING(field, "RONDO_NAME", kind, default text, least, most, "choices or NULL", "help")
- * kinds: SECONDS (double), NUMBER (long), BYTES (long, accepts K and M), CHOICE (index into the |-separated
- * choices), TEXT (const char *, NULL when unset), SWITCH (0 or 1) */
+ * kinds: SECONDS (double), NUMBER (long), BYTES (long, a multiple of 64, accepts K and M), CHOICE (index into the
+ * |-separated choices), TEXT (const char *, NULL when unset), SWITCH (0 or 1; also off, no, false, on, yes, true) */
 #define RD_SETTINGS(SETTING)                                                                                          \
-    SETTING(timeout_s, "RONDO_TIMEOUT", SECONDS, "600", 0.001, 1e9, NULL, "seconds that start-up and each call may take") \
-    SETTING(slow_warning_s, "RONDO_SLOW_WARNING", SECONDS, "10", 0.001, 1e9, NULL, "a call longer than this warns once") \
-    SETTING(debug, "RONDO_DEBUG", CHOICE, "WARN", 0, 0, "NONE|WARN|INFO|TRACE", "how much is said on standard error") \
-    SETTING(transport, "RONDO_TRANSPORT", CHOICE, "auto", 0, 0, "auto|loop|shm|tcp", "links to use; auto: the best that reaches") \
-    SETTING(algo, "RONDO_ALGO", CHOICE, "auto", 0, 0, "auto|ring|flat", "all-reduce algorithm")                      \
-    SETTING(numerics, "RONDO_NUMERICS", CHOICE, "accurate", 0, 0, "accurate|fast|strict", "how narrow types are summed") \
-    SETTING(cpu, "RONDO_CPU", CHOICE, "auto", 0, 0, "auto|portable|avx2|avx512", "instructions of the reduction kernels") \
-    SETTING(channels, "RONDO_CHANNELS", NUMBER, "1", 1, 8, NULL, "parallel rings")                                    \
-    SETTING(slice_bytes, "RONDO_SLICE", BYTES, "262144", 4096, 262144, NULL, "pipeline unit in bytes, a multiple of 64") \
-    SETTING(sockets, "RONDO_SOCKETS", NUMBER, "1", 1, 8, NULL, "TCP sockets per link")                                \
-    SETTING(flat_ranks, "RONDO_FLAT_RANKS", NUMBER, "16", 1, 64, NULL, "flat all-reduce up to this many ranks on a host") \
-    SETTING(spin, "RONDO_SPIN", NUMBER, "-1", -1, 1000000, NULL, "polls before a wait yields; -1: 1000, or 20 when ranks share cores") \
-    SETTING(interface, "RONDO_INTERFACE", TEXT, NULL, 0, 0, NULL, "network interfaces: a list of prefixes, =exact, ^not") \
-    SETTING(port, "RONDO_PORT", NUMBER, "0", 0, 65535, NULL, "TCP port of the rendezvous; 0: any")                    \
-    SETTING(key, "RONDO_KEY", TEXT, NULL, 0, 0, NULL, "job key, 64 hexadecimal digits")                               \
-    SETTING(key_file, "RONDO_KEY_FILE", TEXT, NULL, 0, 0, NULL, "file of mode 0600 that holds the job key")           \
-    SETTING(require_key, "RONDO_REQUIRE_KEY", SWITCH, "0", 0, 1, NULL, "refuse to run without a key")
+    SETTING(timeout_s, "RONDO_TIMEOUT", SECONDS, "600", 0.001, 1e9, NULL,                                             \
+            "seconds that start-up and each call may take")                                                           \
+    SETTING(slow_warning_s, "RONDO_SLOW_WARNING", SECONDS, "10", 0.001, 1e9, NULL,                                    \
+            "a call longer than this warns once")                                                                     \
+    SETTING(debug, "RONDO_DEBUG", CHOICE, "WARN", 0, 0, "NONE|WARN|INFO|TRACE",                                       \
+            "how much is said on standard error")                                                                     \
+    SETTING(transport, "RONDO_TRANSPORT", CHOICE, "auto", 0, 0, "auto|loop|shm|tcp",                                  \
+            "links to use; auto: the best that reaches")                                                              \
+    SETTING(algo, "RONDO_ALGO", CHOICE, "auto", 0, 0, "auto|ring|flat",                                               \
+            "all-reduce algorithm")                                                                                   \
+    SETTING(numerics, "RONDO_NUMERICS", CHOICE, "accurate", 0, 0, "accurate|fast|strict",                             \
+            "how narrow types are summed")                                                                            \
+    SETTING(cpu, "RONDO_CPU", CHOICE, "auto", 0, 0, "auto|portable|avx2|avx512",                                      \
+            "instructions of the reduction kernels")                                                                  \
+    SETTING(channels, "RONDO_CHANNELS", NUMBER, "1", 1, 8, NULL,                                                      \
+            "parallel rings")                                                                                         \
+    SETTING(slice_bytes, "RONDO_SLICE", BYTES, "262144", 4096, 262144, NULL,                                          \
+            "pipeline unit in bytes, a multiple of 64")                                                               \
+    SETTING(sockets, "RONDO_SOCKETS", NUMBER, "1", 1, 8, NULL,                                                        \
+            "TCP sockets per link")                                                                                   \
+    SETTING(flat_ranks, "RONDO_FLAT_RANKS", NUMBER, "16", 1, 64, NULL,                                                \
+            "flat all-reduce up to this many ranks on a host")                                                        \
+    SETTING(spin, "RONDO_SPIN", NUMBER, "-1", -1, 1000000, NULL,                                                      \
+            "polls before a wait yields; -1: 1000, or 20 when ranks share cores")                                     \
+    SETTING(interface, "RONDO_INTERFACE", TEXT, NULL, 0, 0, NULL,                                                     \
+            "network interfaces: a list of prefixes, =exact, ^not")                                                   \
+    SETTING(port, "RONDO_PORT", NUMBER, "0", 0, 65535, NULL,                                                          \
+            "TCP port of the rendezvous; 0: any")                                                                     \
+    SETTING(key, "RONDO_KEY", TEXT, NULL, 0, 0, NULL,                                                                 \
+            "job key, 64 hexadecimal digits")                                                                         \
+    SETTING(key_file, "RONDO_KEY_FILE", TEXT, NULL, 0, 0, NULL,                                                       \
+            "file of mode 0600 that holds the job key")                                                               \
+    SETTING(require_key, "RONDO_REQUIRE_KEY", SWITCH, "0", 0, 1, NULL,                                                \
+            "refuse to run without a key")
 
 enum rd_setting_kind { RD_SECONDS, RD_NUMBER, RD_BYTES, RD_CHOICE, RD_TEXT, RD_SWITCH };
 
@@ -50,24 +67,30 @@ enum { RD_NUMERICS_ACCURATE, RD_NUMERICS_FAST, RD_NUMERICS_STRICT };
 enum { RD_CPU_AUTO, RD_CPU_PORTABLE, RD_CPU_AVX2, RD_CPU_AVX512 };
 
 /* Defaults, then config (NULL: RONDO_CONFIG_INIT), then RONDO_*. A bad value in config is RONDO_INVALID_ARGUMENT; a
- * bad or unknown RONDO_* is a warning (once a process) that says the valid range or the nearest name, and the
- * default stands. */
+ * bad or unknown RONDO_* is a warning (once a process) that says the valid range or the nearest name, and what holds
+ * without it stands; only a bad switch counts as 1, since a guard must not fall to a misspelling. Of config, the
+ * fields that lie within its size are read. TEXT points into config or the environment. Sets the log level. */
 rondo_result rd_settings_load(rd_settings *settings, const rondo_config *config);
 
 /* An environment variable that belongs to a launcher (RANK, WORLD_SIZE, ...), not to this table; NULL when unset or
  * empty. Here so that one file reads the environment. */
 const char *rd_env(const char *name);
 
-/* The settings as a table for people: name, value in force, default, range, help. */
+/* The settings as a table for people. */
 struct rd_setting_info {
     const char *name, *initial, *choices, *help;
     enum rd_setting_kind kind;
     double least, most;
+    size_t offset; /* of the field in rd_settings */
 };
 extern const struct rd_setting_info rd_setting_table[];
 extern const int rd_setting_count;
+void rd_setting_range(const struct rd_setting_info *setting, char *text, size_t bytes); /* "1 to 8", "ring or flat" */
+/* The value in force; of a key only whether there is one. */
+void rd_setting_value(const struct rd_setting_info *setting, const rd_settings *settings, char *text, size_t bytes);
 
-/* The candidate nearest to `word` by edit distance; NULL when none is near. For "did you mean". */
+/* The candidate nearest to `word` by edit distance (a letter added, dropped, replaced, or two swapped; case does not
+ * count), the first of equals; NULL when none is within a third of the word's length. For "did you mean". */
 const char *rd_nearest(const char *word, const char *const *candidates, int count);
 
 #endif

@@ -14,6 +14,7 @@
 #include "rondo.h"
 
 #include <stdbool.h>
+#include <stdint.h>
 #include <sys/socket.h>
 #include <sys/types.h>
 
@@ -34,13 +35,16 @@ void rd_address_set_port(rd_address *address, int port); /* no effect on unix so
 int rd_address_port(const rd_address *address);          /* 0 for unix sockets */
 bool rd_address_is_loopback(const rd_address *address);  /* unix sockets are */
 
-/* The addresses of a host name or of a number in text, in the resolver's order. */
-rondo_result rd_address_resolve(const char *host, int port, rd_address *list, int room, int *count);
+/* The addresses of a host name or of a number in text, in the resolver's order. A name that is not known may be so
+ * soon: asks again until the deadline. RONDO_INVALID_ARGUMENT when it is not. */
+rondo_result rd_address_resolve(const char *host, int port, int64_t deadline, rd_address *list, int room, int *count);
 
 /* This machine's addresses (port 0) from its interfaces, never from its host name: IPv4, then IPv6, in the kernel's
- * order of interfaces; no link-local IPv6. filter, a list: "eth,ib" takes interfaces with these prefixes, "=eth0" that
- * one, "^eth" all but those; NULL takes all that are up but bridges and virtual ones (docker*, virbr*, veth*, br-*), and
- * loopback only where there is nothing else. RONDO_INVALID_ARGUMENT when the filter matches nothing: lists what is there. */
+ * order of interfaces; loopback last; no link-local IPv6. NULL takes all interfaces that are up, but not bridges and
+ * virtual ones (docker*, virbr*, veth*, br-*), and loopback only where there is nothing else, or nothing at all. filter
+ * is a list: "eth,ib" takes those with these prefixes, whatever they are; "=eth0" that one; "^eth" of those that NULL
+ * takes all but these. A mark holds for the names after it up to the next. RONDO_INVALID_ARGUMENT when it matches
+ * nothing: lists what is there. */
 rondo_result rd_address_list(const char *filter, rd_address *list, int room, int *count);
 
 /* ---- Making connections ---- */
@@ -53,7 +57,8 @@ rondo_result rd_sock_listen_unix(int *fd, const char *name);
 /* The next connection, if there is one: RONDO_IN_PROGRESS if not. RONDO_SYSTEM_ERROR is lasting (EMFILE): pause. */
 rondo_result rd_sock_accept(int listener, int *fd);
 
-/* Begins a connection. *done: it stands already; else wait for POLLOUT and ask rd_sock_connected(). */
+/* Begins a connection. *done: it stands already; else wait for POLLOUT and ask rd_sock_connected(). RONDO_IN_PROGRESS:
+ * not even that (the queue of a unix socket is full), try again. */
 rondo_result rd_sock_connect_start(int *fd, const rd_address *to, bool *done);
 rondo_result rd_sock_connected(int fd, const rd_address *to);
 /* Both, with a deadline. On a unix socket whose queue is full it tries again until then. */
@@ -61,8 +66,8 @@ rondo_result rd_sock_connect(int *fd, const rd_address *to, int64_t deadline);
 
 /* ---- Bytes and descriptors ---- */
 
-/* One attempt. *got, *put: bytes moved, at least 1 on success; RONDO_IN_PROGRESS: none now. Descriptors (fds NULL:
- * none wanted) arrive with the first byte of the write that carried them; *count goes in as the room (at most
+/* One attempt, of bytes > 0. *got, *put: bytes moved, at least 1 on success; RONDO_IN_PROGRESS: none now. Descriptors
+ * (fds NULL: none wanted) arrive with the first byte of the write that carried them; *count goes in as the room (at most
  * RD_SOCK_FDS) and comes out as their number. More than fit, or any when none are wanted, is an error with all of
  * them closed. Received descriptors are close-on-exec and the caller's. */
 rondo_result rd_sock_read(int fd, void *data, size_t bytes, size_t *got, int *fds, int *count);
