@@ -260,3 +260,12 @@ rondo_result rd_door_listen(const char *name, int port, int *bound)
     if (bound) *bound = got;
     return RONDO_SUCCESS;
 }
+
+void rd_door_close(void)
+{
+    while (rd_service->listeners) {
+        rd_listener *listener = rd_service->listeners;
+        rd_service->listeners = listener->next;
+        rd_watch_bury(&listener->watch);
+    }
+}

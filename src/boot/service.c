@@ -22,6 +22,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 void rd_service_lock(void) { pthread_mutex_lock(&lock); }
 void rd_service_unlock(void) { pthread_mutex_unlock(&lock); }
+pthread_mutex_t *rd_service_mutex(void) { return &lock; }
 
 /* ---- Owned descriptors ---- */
 
@@ -248,6 +249,7 @@ static void prepare_process(void)
 
 static void free_service(struct rd_service *s)
 {
+    rd_door_close();
     for (int fd = 0; fd < s->owned_room; fd++)
         if (s->owned[fd]) close(fd);
     free_dead(s);
@@ -293,8 +295,8 @@ rondo_result rd_service_start_at(const rd_settings *settings, int port)
         rd_service = s;
         result = open_service(port);
         if (result != RONDO_SUCCESS) {
-            rd_service = NULL;
             free_service(s);
+            rd_service = NULL;
             goto unlock;
         }
         rd_log(RD_LOG_INFO, "service thread: TCP port %d, unix:%s", s->tcp_port, s->unix_name);

@@ -24,6 +24,7 @@
 
 void rd_service_lock(void);
 void rd_service_unlock(void);
+pthread_mutex_t *rd_service_mutex(void); /* to wait with, on a condition */
 
 /* ---- A descriptor that the thread waits for ---- */
 
@@ -112,11 +113,14 @@ extern struct rd_service *rd_service; /* [locked] NULL until started */
 
 /* Starts the thread and the two listeners if that has not happened. [not locked] */
 rondo_result rd_service_start(const rd_settings *settings);
+/* The same, with the first or a further TCP listener on this port (0: any). */
+rondo_result rd_service_start_at(const rd_settings *settings, int port);
 
 /* ---- The door: listeners and the server's side of the handshake (door.c) ---- */
 
 /* [locked] name: an abstract socket, or NULL for TCP `port`. *bound: the port it got; NULL if of no interest. */
 rondo_result rd_door_listen(const char *name, int port, int *bound);
+void rd_door_close(void); /* [locked] all listeners */
 
 /* Warns, once a process, that a connection over TCP goes without a key. */
 void rd_warn_keyless(void);

@@ -42,7 +42,8 @@ static inline unsigned char *rd_write_room(rd_writer *w, size_t bytes)
 static inline void rd_write_bytes(rd_writer *w, const void *data, size_t bytes)
 {
     unsigned char *place = rd_write_room(w, bytes);
-    if (place && bytes) memcpy(place, data, bytes);
+    if (!place || bytes == 0) return; /* no bytes: data may be NULL */
+    memcpy(place, data, bytes);
 }
 
 static inline void rd_write_number(rd_writer *w, uint64_t value, size_t bytes)
