@@ -266,24 +266,30 @@ static void list_names(const struct ifaddrs *all, char *text, size_t bytes)
     }
 }
 
-rondo_result rd_address_list(const char *filter, rd_address *list, int room, int *count)
+rondo_result rd_address_pick(const struct ifaddrs *all, const char *filter, rd_address *list, int room, int *count)
 {
     struct entry entries[16];
-    struct ifaddrs *all = NULL;
     char names[512] = "none";
     int parts = filter ? parse_filter(filter, entries, 16) : 0;
-    if (getifaddrs(&all)) return rd_fail_errno("listing the network interfaces");
-    int n = collect(all, entries, parts, false, list, room);
     bool naming = false;
     for (int e = 0; e < parts; e++) naming |= !entries[e].exclude;
+    int n = collect(all, entries, parts, false, list, room);
     if (naming || n == 0) n += collect(all, entries, parts, true, list + n, room - n);
-    if (n == 0) list_names(all, names, sizeof names);
-    freeifaddrs(all);
-    /* With nothing asked for there may be nothing: ranks of one host do without. */
-    if (n == 0 && parts)
+    if (n == 0 && parts) {
+        if (all) list_names(all, names, sizeof names);
         return rd_fail(RONDO_INVALID_ARGUMENT,
-                       "RONDO_INTERFACE=%.100s matches no interface that is up and has an address; there are: %s",
-                       filter, names);
-    *count = n;
+                       "RONDO_INTERFACE=%.100s matches no interface that is up and has an address; there are: %s", filter,
+                       names);
+    }
+    *count = n; /* perhaps none, when nothing was asked for: ranks of one host do without */
     return RONDO_SUCCESS;
+}
+
+rondo_result rd_address_list(const char *filter, rd_address *list, int room, int *count)
+{
+    struct ifaddrs *all = NULL;
+    if (getifaddrs(&all)) return rd_fail_errno("listing the network interfaces");
+    rondo_result result = rd_address_pick(all, filter, list, room, count);
+    freeifaddrs(all);
+    return result;
 }

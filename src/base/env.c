@@ -6,6 +6,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <locale.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -58,7 +59,7 @@ static int distance(const char *a, const char *b)
 {
     enum { LONGEST = 64 };
     int row[3][LONGEST + 1], la = (int)strnlen(a, LONGEST + 1), lb = (int)strnlen(b, LONGEST + 1);
-    if (la > LONGEST || lb > LONGEST) return LONGEST;
+    if (la > LONGEST || lb > LONGEST) return INT_MAX;
     for (int j = 0; j <= lb; j++) row[0][j] = j;
     for (int i = 1; i <= la; i++) {
         int *now = row[i % 3], *one = row[(i + 2) % 3], *two = row[(i + 1) % 3];
@@ -235,10 +236,8 @@ static rondo_result config_seconds(const char *field, double value, int at, doub
 }
 
 /* 0 leaves the choice to the library. */
-static rondo_result config_number(const char *field, double value, int at, long *setting)
+static rondo_result config_number(const char *field, const char *text, double value, int at, long *setting)
 {
-    char text[32];
-    snprintf(text, sizeof text, "%.0f", value);
     if (value == 0) return RONDO_SUCCESS;
     if (!in_range(&rd_setting_table[at], value)) return bad_field(field, text, &rd_setting_table[at]);
     *setting = (long)value;
@@ -260,8 +259,8 @@ static rondo_result from_config(rd_settings *s, const rondo_config *config)
                        "config->size is %zu; valid: %zu to %d; start from RONDO_CONFIG_INIT, which sets it",
                        config->size, sizeof config->size, LARGEST_CONFIG);
     rondo_config c = RONDO_CONFIG_INIT;
-    /* A program built against an older header has fewer fields; one against a newer has more, which mean nothing here.
-     */
+    char text[24];
+    /* A program built against an older header has fewer fields, one against a newer has more, which mean nothing. */
 #define END(field) (offsetof(rondo_config, field) + sizeof c.field)
     static const size_t ends[] = {END(size),     END(timeout_s),   END(slow_warning_s), END(device),
                                   END(channels), END(slice_bytes), END(transport),      END(algo)};
@@ -277,8 +276,10 @@ static rondo_result from_config(rd_settings *s, const rondo_config *config)
             RONDO_INVALID_ARGUMENT,
             "config->device is %d; valid: a GPU's ordinal from 0, RONDO_DEVICE_AUTO (%d) or RONDO_DEVICE_HOST (%d)",
             c.device, RONDO_DEVICE_AUTO, RONDO_DEVICE_HOST);
-    RD_TRY(config_number("channels", c.channels, AT_channels, &s->channels));
-    RD_TRY(config_number("slice_bytes", (double)c.slice_bytes, AT_slice_bytes, &s->slice_bytes));
+    snprintf(text, sizeof text, "%d", c.channels);
+    RD_TRY(config_number("channels", text, c.channels, AT_channels, &s->channels));
+    snprintf(text, sizeof text, "%zu", c.slice_bytes);
+    RD_TRY(config_number("slice_bytes", text, (double)c.slice_bytes, AT_slice_bytes, &s->slice_bytes));
     RD_TRY(config_choice("transport", c.transport, AT_transport, &s->transport));
     return config_choice("algo", c.algo, AT_algo, &s->algo);
 }

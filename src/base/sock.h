@@ -46,6 +46,9 @@ rondo_result rd_address_resolve(const char *host, int port, int64_t deadline, rd
  * takes all but these. A mark holds for the names after it up to the next. RONDO_INVALID_ARGUMENT when it matches
  * nothing: lists what is there. */
 rondo_result rd_address_list(const char *filter, rd_address *list, int room, int *count);
+/* The same from a given list of interfaces. */
+struct ifaddrs;
+rondo_result rd_address_pick(const struct ifaddrs *all, const char *filter, rd_address *list, int room, int *count);
 
 /* ---- Making connections ---- */
 

@@ -5,6 +5,7 @@
 #include "boot/wire.h"
 
 #include <sodium.h>
+#include <string.h>
 
 rondo_result rd_result_from_wire(uint32_t word)
 {

@@ -4,6 +4,7 @@
  *
  *   launch_env.c  rank, world and meeting point from the launcher's environment
  *   job.c         what a unique id or an environment names: job id, key, root's addresses
+ *   key.c         the job's key, where the environment names one
  *   auth.c        proof of the key, both ways, before any other byte is parsed; dial.c is its client's side
  *   table.c       the rendezvous table (put, get, fence), seen from a rank
  *   rendezvous.c  its server, run by the service thread of the root

@@ -5,6 +5,7 @@
 #include "base/status.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <sys/epoll.h>
 #include <unistd.h>
 

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "base/hash.h"
+#include "base/status.h"
+#include "boot/internal.h"
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <sodium.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+_Static_assert(sizeof(rondo_unique_id) == 128, "the size of a unique id is part of the interface");
+
+/* ---- Names and numbers ---- */
+
+void rd_process_unix_name(const unsigned char token[16], char name[RD_UNIX_NAME])
+{
+    char digits[33];
+    rd_hex(digits, token, 16);
+    snprintf(name, RD_UNIX_NAME, "rondo-%s", digits);
+}
+
+rondo_result rd_job_count(const unsigned char id[16], int rank, uint32_t *number)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    static struct begun {
+        unsigned char id[16];
+        int rank;
+        uint32_t next;
+    } * all;
+    static size_t count, room;
+    static pid_t owner;
+    rondo_result result = RONDO_SUCCESS;
+    pthread_mutex_lock(&lock);
+    if (owner != getpid()) { /* a forked child begins its own count, as its peers do */
+        owner = getpid();
+        count = 0;
+    }
+    size_t at = 0;
+    while (at < count && (all[at].rank != rank || memcmp(all[at].id, id, sizeof all->id) != 0)) at++;
+    if (at == room) {
+        struct begun *more = realloc(all, (2 * room + 8) * sizeof *more);
+        if (!more) {
+            result = rd_fail(RONDO_SYSTEM_ERROR, "out of memory for the list of jobs (%zu)", room);
+            goto unlock;
+        }
+        all = more;
+        room = 2 * room + 8;
+    }
+    if (at == count) {
+        memcpy(all[at].id, id, sizeof all->id);
+        all[at].rank = rank;
+        all[at].next = 0;
+        count++;
+    }
+    *number = all[at].next++;
+unlock:
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* ---- The unique id ---- */
+
+enum {
+    AT_VERSION = 4,
+    AT_PORT = 6,
+    AT_JOB = 8,
+    AT_KEY = 24,
+    AT_TOKEN = 56,
+    AT_COUNT = 72,
+    AT_LIST = 74,
+    AT_CHECK = 124
+};
+
+static const unsigned char magic[4] = {'r', 'n', 'd', 'o'};
+static const int id_version = 1;
+
+static void put_16(unsigned char *at, int value)
+{
+    at[0] = (unsigned char)(value & 255);
+    at[1] = (unsigned char)(value >> 8 & 255);
+}
+
+static int get_16(const unsigned char *at)
+{
+    return at[0] | at[1] << 8;
+}
+
+static void check_of(const unsigned char *bytes, unsigned char check[4])
+{
+    rd_hash(check, 4, "rondo unique id", bytes, AT_CHECK);
+}
+
+void rd_id_encode(rondo_unique_id *id, const struct rd_id_parts *parts)
+{
+    unsigned char *b = id->bytes, *at = b + AT_LIST;
+    memset(b, 0, sizeof id->bytes);
+    memcpy(b, magic, sizeof magic);
+    put_16(b + AT_VERSION, id_version);
+    put_16(b + AT_PORT, parts->port);
+    memcpy(b + AT_JOB, parts->job, sizeof parts->job);
+    memcpy(b + AT_KEY, parts->key, sizeof parts->key);
+    memcpy(b + AT_TOKEN, parts->token, sizeof parts->token);
+    for (int i = 0; i < parts->addresses; i++) {
+        const struct sockaddr_in *v4 = (const struct sockaddr_in *)&parts->address[i].at;
+        const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)&parts->address[i].at;
+        bool six = parts->address[i].at.ss_family == AF_INET6;
+        int bytes = six ? 16 : 4;
+        if (at + 1 + bytes > b + AT_CHECK) break;
+        *at++ = six ? 6 : 4;
+        memcpy(at, six ? (const void *)&v6->sin6_addr : (const void *)&v4->sin_addr, (size_t)bytes);
+        at += bytes;
+        b[AT_COUNT]++;
+    }
+    check_of(b, b + AT_CHECK);
+}
+
+static bool decode_addresses(struct rd_id_parts *parts, const unsigned char *b)
+{
+    const unsigned char *at = b + AT_LIST;
+    if (parts->addresses > RD_ID_ADDRESSES) return false;
+    for (int i = 0; i < parts->addresses; i++) {
+        rd_address *a = &parts->address[i];
+        struct sockaddr_in *v4 = (struct sockaddr_in *)&a->at;
+        struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)&a->at;
+        int bytes = *at == 4 ? 4 : *at == 6 ? 16 : -1;
+        if (bytes < 0 || at + 1 + bytes > b + AT_CHECK) return false;
+        a->at.ss_family = bytes == 4 ? AF_INET : AF_INET6;
+        a->bytes = bytes == 4 ? sizeof *v4 : sizeof *v6;
+        memcpy(bytes == 4 ? (void *)&v4->sin_addr : (void *)&v6->sin6_addr, at + 1, (size_t)bytes);
+        rd_address_set_port(a, parts->port);
+        at += 1 + bytes;
+        if (i + 1 < parts->addresses && at == b + AT_CHECK) return false;
+    }
+    return true;
+}
+
+rondo_result rd_id_decode(struct rd_id_parts *parts, const rondo_unique_id *id)
+{
+    static const char remedy[] =
+        "fill it with rondo_get_unique_id() in one process and carry all 128 bytes to the others";
+    const unsigned char *b = id->bytes;
+    struct rd_id_parts p;
+    unsigned char check[4];
+    if (sodium_is_zero(b, sizeof id->bytes))
+        return rd_fail(RONDO_INVALID_ARGUMENT, "the unique id is all zero; %s", remedy);
+    if (memcmp(b, magic, sizeof magic) != 0)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "these 128 bytes are no unique id; %s", remedy);
+    if (get_16(b + AT_VERSION) != id_version)
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "the unique id is of version %d, this library (%d.%d.%d) reads version %d; use one library in "
+                       "all processes",
+                       get_16(b + AT_VERSION), RONDO_VERSION_MAJOR, RONDO_VERSION_MINOR, RONDO_VERSION_PATCH,
+                       id_version);
+    memset(&p, 0, sizeof p);
+    check_of(b, check);
+    p.port = get_16(b + AT_PORT);
+    p.addresses = b[AT_COUNT];
+    if (memcmp(check, b + AT_CHECK, sizeof check) != 0 || !decode_addresses(&p, b))
+        return rd_fail(RONDO_INVALID_ARGUMENT, "the unique id is damaged: its bytes and its check differ; %s", remedy);
+    memcpy(p.job, b + AT_JOB, sizeof p.job);
+    memcpy(p.key, b + AT_KEY, sizeof p.key);
+    memcpy(p.token, b + AT_TOKEN, sizeof p.token);
+    *parts = p;
+    return RONDO_SUCCESS;
+}
+
+/* ---- Jobs of a unique id ---- */
+
+rondo_result rd_job_new_id(rondo_unique_id *id, const rd_settings *settings)
+{
+    struct rd_id_parts parts;
+    memset(&parts, 0, sizeof parts);
+    rd_random(parts.job, sizeof parts.job);
+    rd_random(parts.key, sizeof parts.key);
+    rondo_result result = rd_address_list(settings->interface, parts.address, RD_ID_ADDRESSES, &parts.addresses);
+    if (result == RONDO_SUCCESS)
+        result = rd_service_serve_job(parts.job, parts.key, true, 0, settings, &parts.port, parts.token);
+    if (result == RONDO_SUCCESS) rd_id_encode(id, &parts);
+    sodium_memzero(&parts, sizeof parts);
+    return result;
+}
+
+rondo_result rd_job_from_id(rd_job *job, const rondo_unique_id *id, int rank, int world, const rd_settings *settings)
+{
+    struct rd_id_parts parts;
+    char name[RD_UNIX_NAME];
+    rd_job j;
+    (void)settings; /* the id says it all */
+    if (world < 1 || world > RD_LARGEST_WORLD)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "world_size is %d; valid: 1 to %d", world, RD_LARGEST_WORLD);
+    if (rank < 0 || rank >= world)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "rank is %d; valid: 0 to %d", rank, world - 1);
+    RD_TRY(rd_id_decode(&parts, id));
+    memset(&j, 0, sizeof j);
+    memcpy(j.id, parts.job, sizeof j.id);
+    memcpy(j.key, parts.key, sizeof j.key);
+    sodium_memzero(parts.key, sizeof parts.key);
+    j.has_key = true;
+    j.rank = rank;
+    j.world = world;
+    j.root_port = parts.port;
+    j.root_ports = 1;
+    rd_process_unix_name(parts.token, name);
+    snprintf(j.root[j.roots++], sizeof j.root[0], "unix:%s", name);
+    for (int i = 0; i < parts.addresses && j.roots < RD_ROOTS; i++)
+        rd_address_print(&parts.address[i], j.root[j.roots++]);
+    RD_TRY(rd_job_count(j.id, rank, &j.comm_number));
+    *job = j;
+    return RONDO_SUCCESS;
+}
