@@ -260,8 +260,7 @@ static rondo_result from_config(rd_settings *s, const rondo_config *config)
                        config->size, sizeof config->size, LARGEST_CONFIG);
     rondo_config c = RONDO_CONFIG_INIT;
     char text[24];
-    /* A program built against an older header has fewer fields; one against a newer has more, which mean nothing here.
-     */
+    /* A program built against an older header has fewer fields, one against a newer has more, which mean nothing. */
 #define END(field) (offsetof(rondo_config, field) + sizeof c.field)
     static const size_t ends[] = {END(size),     END(timeout_s),   END(slow_warning_s), END(device),
                                   END(channels), END(slice_bytes), END(transport),      END(algo)};

@@ -5,10 +5,15 @@
  *   launch_env.c  rank, world and meeting point from the launcher's environment
  *   job.c         what a unique id or an environment names: job id, key, root's addresses
  *   key.c         the job's key, where the environment names one
- *   auth.c        proof of the key, both ways, before any other byte is parsed
- *   rendezvous.c  the table (put, get, fence): its server, run by the service thread, and its client
- *   service.c     the one thread of the process: listeners, strangers, the server, members
- *   member.c      a rank of a communicator, as the service thread sees it: connections to it, its control plane
+ *   auth.c        proof of the key, both ways, before any other byte is parsed; dial.c is its client's side
+ *   table.c       the rendezvous table (put, get, fence), seen from a rank
+ *   rendezvous.c  its server, run by the service thread of the root
+ *   service.c     the one thread of the process: what it watches, timers, fork and exit
+ *   door.c        its listeners, strangers, and the server's side of the handshake
+ *   frames.c      its connections that carry messages
+ *   member.c      a rank of a communicator, as the service thread sees it: connections to it
+ *   control.c     the rank's control plane: deaths, goodbyes and other news
+ *   contact.c     what a rank tells the others about reaching it
  *
  * Knows nothing of links, plans or memory. Bytes on the wire: docs/wire.md.
  */
@@ -50,7 +55,7 @@ rondo_result rd_job_from_env(rd_job *job, const rd_settings *settings);
 
 typedef struct rd_member rd_member;
 
-/* What a rank tells all others about reaching it. Plain data, travels in the table. */
+/* What a rank tells all others about reaching it. Travels in the table, packed. */
 typedef struct rd_contact {
     unsigned char process[16];  /* random, one per process (fresh after fork) */
     unsigned char host[32];     /* hint that two ranks may share a host: hash of boot id and network namespace */
@@ -61,29 +66,43 @@ typedef struct rd_contact {
     char hostname[64];
 } rd_contact;
 
-/* Called by the service thread: something ended this communicator for us. result is RONDO_REMOTE_ERROR, RONDO_ABORTED...;
- * text names rank and pid. Called at most once per event; must not block. */
+#define RD_CONTACT_BYTES 416
+void rd_contact_pack(const rd_contact *contact, unsigned char bytes[RD_CONTACT_BYTES]);
+/* RONDO_REMOTE_ERROR when these bytes are no contact. */
+rondo_result rd_contact_unpack(rd_contact *contact, const unsigned char bytes[RD_CONTACT_BYTES]);
+
+/* Both are called by the service thread under its lock: they must not block, nor call anything of this header.
+ * stop: something ended this communicator for us. result is RONDO_REMOTE_ERROR, RONDO_ABORTED...; text names rank and
+ * pid. Once per event: the first says why, others may follow.
+ * wake: a rank left in order; whoever waits should ask rd_member_left. */
 typedef void (*rd_stop_fn)(void *context, rondo_result result, const char *text);
+typedef void (*rd_wake_fn)(void *context);
 
 /* Registers this rank with the service thread (started if need be), so that peers can connect to it from now on. */
 rondo_result rd_member_open(rd_member **member, const rd_job *job, const rd_settings *settings, rd_contact *contact,
-                            rd_stop_fn stop, void *context);
+                            rd_stop_fn stop, rd_wake_fn wake, void *context);
 /* All ranks' contacts, by rank; the member keeps a copy. Before any connect. */
 rondo_result rd_member_set_contacts(rd_member *member, const rd_contact *contacts);
+/* "rank 2 (pid 1234 on host h)", for messages; "rank 2" as long as no more is known. */
+void rd_member_peer_name(const rd_member *member, int rank, char *text, size_t bytes);
 
-/* An authenticated connection to `peer` for `purpose` (the caller's number) and `index`; matched there by rd_member_accept with
- * our rank. prefer_unix: over the peer's abstract socket (same host), else TCP. The socket is non-blocking. */
+/* An authenticated connection to `peer` for `purpose` (the caller's number, below 65536) and `index`; matched there by
+ * rd_member_accept with our rank. over_unix: over the peer's abstract socket (same host), else TCP. Does not wait for
+ * the peer's rd_member_accept. The socket is non-blocking and the caller's.
+ * RONDO_REMOTE_ERROR as soon as a death is known, RONDO_ABORTED after rd_member_announce; also for accept. */
 rondo_result rd_member_connect(rd_member *member, int peer, int purpose, int index, bool over_unix, int64_t deadline,
                                int *fd);
 /* Waits for the connection that `peer` makes with the same purpose and index. */
 rondo_result rd_member_accept(rd_member *member, int peer, int purpose, int index, int64_t deadline, int *fd);
 
-/* Makes and hands to the service thread the control connections: to ranks at distances of powers of two (both
- * directions, over unix sockets where over_unix[peer], else TCP), each with the other's pidfd on one host. From then
- * on a peer's death reaches `stop` within 2 s, and news of it floods. Collective over the communicator. */
+/* Makes the control connections: to ranks at distances of powers of two (both directions, over unix sockets where
+ * over_unix[peer], else TCP), each with the other's pidfd on one host. From then on a peer's death reaches `stop` within
+ * 2 s, and news of it floods. Collective over the communicator; RONDO_REMOTE_ERROR when a rank dies or leaves
+ * meanwhile. */
 rondo_result rd_member_start_control(rd_member *member, const bool *over_unix, int64_t deadline);
 
-/* Tells the others, by flooding: this rank aborted (result and text reach their `stop`). */
+/* Tells the others, by flooding, that this rank ended the communicator: result and text, with this rank's name before
+ * it, reach their `stop`. Any thread; only the first call counts. */
 void rd_member_announce(rd_member *member, rondo_result result, const char *text);
 
 /* How many calls this rank has completed; goes out with its goodbye. A peer that left in order after n calls is

@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * member.h - a rank of a communicator in this process: what member.c, control.c and contact.c share. All [locked].
+ */
+#ifndef RD_BOOT_MEMBER_H
+#define RD_BOOT_MEMBER_H
+
+#include "boot/frames.h"
+#include "boot/service.h"
+
+#include <stdatomic.h>
+
+/* What this rank knows of another. It never comes back from LEFT or LOST. */
+enum rd_rank_state {
+    RD_PRESENT,
+    RD_LEFT, /* in order: it said how many calls it had completed, and how it left */
+    RD_LOST  /* it died, or it ended the communicator for all */
+};
+
+enum rd_left_how { RD_LEFT_DESTROYED, RD_LEFT_EXITED };
+
+typedef struct rd_rank {
+    enum rd_rank_state state;
+    enum rd_left_how how; /* LEFT */
+    uint64_t calls;       /* LEFT */
+    rondo_result result;  /* LOST */
+    char *text;           /* LOST */
+} rd_rank;
+
+typedef struct rd_arrival {
+    int peer, purpose, index, fd;
+    struct rd_arrival *next;
+} rd_arrival;
+
+struct rd_control;
+
+struct rd_member {
+    struct rd_member *next, *before;
+    struct rd_service *service; /* another one than rd_service: this process was forked since */
+    rd_job job;
+    rd_settings settings;
+    rd_contact *contacts; /* by rank; NULL until set */
+    rd_rank *ranks;
+    rd_stop_fn stop;
+    rd_wake_fn wake;
+    void *context;
+    pthread_cond_t changed; /* something arrived, or somebody is no longer there */
+    rd_arrival *arrivals;
+    struct rd_control *controls;
+    _Atomic uint64_t completed;
+    _Atomic bool someone_left;
+    rondo_result stopped; /* by others; the first reason */
+    char stopped_text[RD_VERDICT_TEXT_BYTES];
+    bool announced, said_goodbye;
+};
+
+/* RONDO_SUCCESS while connections to `peer` (-1: to any, all must be there) can be hoped for. */
+rondo_result rd_member_check(const rd_member *member, int peer);
+void rd_member_name(const rd_member *member, int rank, char *text, size_t bytes);
+
+/* ---- Control plane (control.c) ---- */
+
+/* Takes over an authenticated connection. */
+void rd_control_open(rd_member *member, int peer, int fd);
+bool rd_control_stands(const rd_member *member, int peer);
+/* Does this rank dial that one? Every two at a distance of a power of two share one connection. */
+bool rd_control_dials(int from, int to, int world);
+/* Goodbye on all connections, once. */
+void rd_control_goodbye(rd_member *member, enum rd_left_how how);
+bool rd_control_flush(rd_member *member); /* true: nothing waits to be sent */
+void rd_control_close(rd_member *member, bool forked);
+/* "rank 1 (pid 77 on h) left: it destroyed its communicator after 3 calls" */
+void rd_control_describe_left(const rd_member *member, int rank, char *text, size_t bytes);
+
+/* ---- Contacts (contact.c) ---- */
+
+rondo_result rd_contact_here(rd_contact *contact, const rd_settings *settings, int tcp_port,
+                             const unsigned char token[16]);
+/* The peer's addresses in the order to try them: those on a subnet of ours first, those that are our own last. */
+int rd_contact_order(const rd_contact *contact, bool same_host, int order[4]);
+
+#endif
