@@ -298,7 +298,7 @@ static void test_every_world_size(void **state)
     (void)state;
     int32_t order[MOST_RANKS];
     for (int32_t n = 1; n <= MOST_RANKS; n++) {
-        bool all = n <= 64 || n % 32 == 0; /* else the ring alone: flat is for the few ranks of one host */
+        bool all = n <= 64 || n % 64 == 0; /* else the ring alone: flat is for the few ranks of one host */
         shuffle(order, n);
         if (all) simulate_all(PLANS, n, NULL, 0, true);
         simulate_all(all ? PLANS : 1, n, order, 1, true);
