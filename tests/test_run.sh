@@ -5,13 +5,14 @@
 set -u
 rondo=${RONDO_BUILD:-$(dirname "$0")/../build}/rondo
 rondo=$(realpath "$rondo")
+[ -x "$rondo" ] || { echo "ERROR: no $rondo; build it first"; exit 1; }
 tmp=$(mktemp -d) failed=0
 trap 'rm -rf "$tmp"' EXIT
 cd "$tmp" || exit 1
 unset RONDO_KEY RONDO_KEY_FILE RONDO_JOB MASTER_ADDR MASTER_PORT
 nap="sleep 3600.$$" # recognised in the process listing; a decimal nobody else uses
 
-fail() { echo "ERROR: $1"; shift; for f in "$@"; do echo "--- $f"; head -c 2000 "$f"; done; failed=1; }
+fail() { echo "ERROR: $1"; shift; for f in "$@"; do echo "--- $f"; head -c 800 "$f"; done; failed=1; }
 go() { timeout -k 1 15 "$rondo" run "$@" >out 2>err </dev/null; rc=$?; }
 status() { [ "$rc" = "$1" ] || fail "$2: exit status $rc, expected $1" out err; }
 says() { grep -qE -- "$1" err || fail "$2: standard error lacks '$1'" err; }
@@ -200,6 +201,12 @@ W
     no_orphans "second Ctrl-C"
     start -n 2 ./patient; kill -TERM $pid; wait $pid; rc=$?; status 143 SIGTERM; no_orphans SIGTERM
     start -n 2 ./patient; kill -KILL $pid; wait $pid 2>/dev/null; no_orphans "the launcher was killed" 30
+    worker single <<W
+#!/bin/sh
+: >started.\$RANK; exec $nap
+W
+    start -n 2 ./single; pkill -KILL -P $pid rondo-guard; kill -KILL $pid; wait $pid 2>/dev/null
+    no_orphans "launcher and guard were killed" 30
 }
 
 terminal() { # Ctrl-C typed on a terminal, where the ranks must not read
