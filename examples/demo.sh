@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# demo.sh BUILD - what `make demo` shows: the machine, the ring its ranks form, and all-reduces with every element checked.
+# demo.sh BUILD - what `make demo` shows: the machine, the ring its ranks form, all-reduces with every element checked.
 set -u
 build=${1:-build}
 count=${RONDO_DEMO_COUNT:-10556587} # no multiple of any number of ranks here
@@ -40,9 +40,10 @@ if [ $failed != 0 ]; then
 fi
 say "All $runs runs were right in every one of $count elements on every rank." \
     "" \
-    "What happened: each rank filled an array with numbers that depend on its rank; Rondo cut it into as many chunks as" \
-    "there are ranks and passed the chunks round the ring, adding on the way (reduce-scatter) and then spreading the sums" \
-    "(all-gather); each rank compared every element with the sum it must be." \
+    "What happened: each rank filled an array with numbers that depend on its rank. Rondo cut it into as many chunks as" \
+    "there are ranks, brought every chunk's terms together at one rank (reduce-scatter: sockets step by step round the" \
+    "ring, shared memory directly) and gave the sums to all (all-gather). Each rank then compared every element with the" \
+    "sum it must be." \
     "" \
     "Next:" \
     "  $build/rondo run -n 4 -- $build/examples/hello                    the smallest program (examples/hello.c)" \

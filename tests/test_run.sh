@@ -23,7 +23,11 @@ within() { # DECISECONDS command...: until the command succeeds
 }
 orphans() { pgrep -f "^sleep 3600\\.$$\$" >listing; }
 none_left() { ! orphans; }
-no_orphans() { within "${2:-1}" none_left || { fail "$1: processes were left behind" listing; pkill -KILL -f "^sleep 3600\\.$$\$"; }; }
+no_orphans() { # NAME [DECISECONDS]
+    within "${2:-1}" none_left && return
+    fail "$1: processes were left behind" listing
+    pkill -KILL -f "^sleep 3600\\.$$\$"
+}
 worker() { cat >"$1"; chmod +x "$1"; }
 ms() { local t=$EPOCHREALTIME; echo $((${t/[.,]/} / 1000)); }
 

@@ -66,8 +66,8 @@ static int check_key(const rd_run_options *options)
         return -1;
     }
     if (!key && !file && options->nodes > 1) {
-        fprintf(stderr, "rondo run: %d nodes need one key in common, in RONDO_KEY or in the file RONDO_KEY_FILE. Make it "
-                        "once and bring it to every node:\n  (umask 077; openssl rand -hex 32 > rondo.key); export "
+        fprintf(stderr, "rondo run: %d nodes need one key in common, in RONDO_KEY or in the file RONDO_KEY_FILE. Make "
+                        "it once and bring it to every node:\n  (umask 077; openssl rand -hex 32 > rondo.key); export "
                         "RONDO_KEY_FILE=$PWD/rondo.key\n", options->nodes);
         return -1;
     }
