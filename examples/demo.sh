@@ -40,10 +40,10 @@ if [ $failed != 0 ]; then
 fi
 say "All $runs runs were right in every one of $count elements on every rank." \
     "" \
-    "What happened: each rank filled an array with numbers that depend on its rank. Rondo cut it into as many chunks as" \
-    "there are ranks, brought every chunk's terms together at one rank (reduce-scatter: sockets step by step round the" \
-    "ring, shared memory directly) and gave the sums to all (all-gather). Each rank then compared every element with the" \
-    "sum it must be." \
+    "What happened: each rank filled an array with numbers that depend on its rank. Rondo cut it into as many" \
+    "chunks as there are ranks, brought every chunk's terms together at one rank (reduce-scatter: by sockets step by" \
+    "step round the ring, by shared memory directly) and gave the sums to all (all-gather). Each rank then compared" \
+    "every element with the sum it must be." \
     "" \
     "Next:" \
     "  $build/rondo run -n 4 -- $build/examples/hello                    the smallest program (examples/hello.c)" \

@@ -112,7 +112,7 @@ static void forget_dead_groups(rd_run *run)
 {
     for (int i = 0; i < run->options->workers; i++) {
         rd_worker *worker = &run->workers[i];
-        if (!worker->group_left || worker->running || kill(-worker->pid, 0) == 0) continue;
+        if (!worker->group_left || worker->running || kill(-worker->pid, 0) == 0 || errno != ESRCH) continue;
         worker->group_left = false;
         run->groups[i] = 0;
     }
