@@ -122,17 +122,20 @@ static enum rd_dialed connect_to(attempt *a)
 }
 
 /* Without a key: on one host the kernel vouches for the user, between hosts nobody does. */
-static enum rd_dialed check_keyless(attempt *a)
+static enum rd_dialed check_keyless_network(attempt *a)
+{
+    if (a->dialing->job->has_key || strncmp(a->address, "unix:", 5) == 0) return RD_DIALED;
+    if (a->dialing->require_key)
+        return elsewhere(a, "not tried: RONDO_REQUIRE_KEY is set, and without RONDO_KEY or RONDO_KEY_FILE there is no key");
+    rd_warn_keyless();
+    return RD_DIALED;
+}
+
+static enum rd_dialed check_keyless_host(attempt *a)
 {
     uid_t user;
     char why[80];
-    if (a->dialing->job->has_key) return RD_DIALED;
-    if (strncmp(a->address, "unix:", 5)) {
-        if (a->dialing->require_key)
-            return elsewhere(a, "not tried: RONDO_REQUIRE_KEY is set, and without RONDO_KEY or RONDO_KEY_FILE there is no key");
-        rd_warn_keyless();
-        return RD_DIALED;
-    }
+    if (a->dialing->job->has_key || strncmp(a->address, "unix:", 5)) return RD_DIALED;
     if (rd_sock_peer_process(a->fd, &user, NULL) != RONDO_SUCCESS) return elsewhere(a, rd_last_error());
     if (user == geteuid()) return RD_DIALED;
     snprintf(why, sizeof why, "it belongs to user %u, and the job has no key", (unsigned)user);
@@ -204,9 +207,9 @@ enum rd_dialed rd_dial(const rd_dialing *dialing, const char *address, int *fd, 
     int64_t until = rd_deadline(CONNECT_SECONDS);
     attempt a = {dialing, address, -1, until < dialing->deadline ? until : dialing->deadline, RONDO_SUCCESS, reason,
                  reason_bytes};
-    enum rd_dialed dialed = !dialing->job->has_key && dialing->require_key ? check_keyless(&a) : RD_DIALED;
+    enum rd_dialed dialed = check_keyless_network(&a);
     if (dialed == RD_DIALED) dialed = connect_to(&a);
-    if (dialed == RD_DIALED) dialed = check_keyless(&a);
+    if (dialed == RD_DIALED) dialed = check_keyless_host(&a);
     if (dialed == RD_DIALED) dialed = shake_hands(&a);
     if (dialed == RD_DIALED) {
         *fd = a.fd;
