@@ -268,6 +268,7 @@ static struct answer from(const char *const *variables)
     assert_true(child >= 0);
     if (child == 0) {
         rd_settings settings;
+        alarm(20); /* a child that hangs is a failure */
         clearenv();
         for (; *variables; variables++) putenv((char *)(uintptr_t)*variables);
         memset(&a, 0xa5, sizeof a);
@@ -611,6 +612,7 @@ static void each_communicator_counts(void **state)
     if (child == 0) {
         rd_settings settings;
         rd_job job;
+        alarm(20); /* a child that hangs is a failure */
         clearenv();
         setenv("RANK", "0", 1);
         setenv("WORLD_SIZE", "2", 1);
