@@ -5,6 +5,7 @@
 set -u
 build=$(realpath "${RONDO_BUILD:-$(dirname "$0")/../build}")
 cd "$(dirname "$0")/.." || exit 1
+[ -e "$build/librondo.so" ] && [ -x "$build/rondo" ] || { echo "ERROR: no library or tool in $build; run make"; exit 1; }
 tmp=$(mktemp -d) failed=0
 trap 'rm -rf "$tmp"' EXIT
 fail() {
