@@ -13,24 +13,26 @@ say "" "Rondo demo: processes on this machine find one another, form a ring, and
 say "Machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) processors for us, $(uname -sr)"
 
 run() { # RANKS TRANSPORT
-    local ranks=$1 transport=$2 name=$3
-    say "" "== $ranks rank$([ "$ranks" = 1 ] || echo s) over $transport ($name)"
+    local ranks=$1 transport=$2
+    say "" "== $ranks rank$([ "$ranks" = 1 ] || echo s), RONDO_TRANSPORT=$transport"
     runs=$((runs + 1))
     if RONDO_TRANSPORT=$transport RONDO_DEBUG=INFO timeout -k 2 60 "$build/rondo" run -n "$ranks" -- \
         "$build/examples/verify" -c "$count" >"$log" 2>&1 </dev/null; then :
     else
         failed=$((failed + 1)); say "   FAILED with status $?:"; sed 's/^/   /' "$log"; return
     fi
-    # The library's own words on who is whose neighbour and why, then the program's.
+    # The library's own words on who is whose neighbour and how links were chosen, then the program's.
     sed -nE 's/^\[0\] rondo\[[0-9]+\] INFO: (ring:.*)$/   \1/p' "$log"
-    sed -nE 's/^\[[0-9]+\] rondo\[[0-9]+\] INFO: (rank [0-9]+ -> rank [0-9]+:.*)$/   link \1/p' "$log" | sort -u
+    sed -nE 's/^\[[0-9]+\] rondo\[[0-9]+\] INFO: rank [0-9]+ -> rank [0-9]+: (.*)$/\1/p' "$log" | sort | uniq -c |
+        sed -E 's/^ *([0-9]+) (.*)/   links: \1, \2/'
     grep -E '^\[[0-9]+\] rank' "$log" | sed -E 's/^\[[0-9]+\] /   /' | sort -s -k2,2n
     [ "$(grep -c ': OK' "$log")" = "$ranks" ] || { failed=$((failed + 1)); say "   FAILED: not every rank said OK"; }
 }
 
+run 2 auto # what Rondo chooses by itself, and why
 for ranks in 1 2 4; do
-    run $ranks shm "shared memory"
-    run $ranks tcp "sockets"
+    run $ranks shm
+    run $ranks tcp
 done
 
 say ""

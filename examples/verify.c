@@ -73,7 +73,7 @@ static int verify(rondo_comm *comm, size_t count, int rounds)
     }
     int wrong = !(worst == 0);
     printf("rank %d of %d: %s, largest error %g\n", rank, ranks, wrong ? "FAILED" : "OK", worst < 0 ? NAN : worst);
-    if (rank == 0 && !wrong && rounds > 0)
+    if (rank == 0 && ranks > 1 && !wrong && rounds > 0)
         printf("rank 0: fastest of %d rounds %.3f ms, busbw %.2f GB/s\n", rounds, best * 1e3,
                (double)count * sizeof *send / best * 2 * (ranks - 1) / ranks * 1e-9);
     free(send);

@@ -5,6 +5,7 @@
 set -u
 build=$(realpath "${RONDO_BUILD:-$(dirname "$0")/../build}")
 cd "$(dirname "$0")/.." || exit 1
+[ -e "$build/librondo.so" ] && [ -x "$build/rondo" ] || { echo "ERROR: no library or tool in $build; run make"; exit 1; }
 tmp=$(mktemp -d) failed=0
 trap 'rm -rf "$tmp"' EXIT
 fail() {
@@ -35,7 +36,7 @@ sort "$tmp/out" | diff - "$tmp/want" >"$tmp/diff" || fail "it prints something e
 # Settings and defaults, in the table's order.
 tr '\n' ' ' <src/base/env.h | grep -oE 'SETTING\([a-z_]+, *"RONDO_[A-Z_]+", *[A-Z]+, *("[^"]*"|NULL)' |
     sed -E 's/.*"(RONDO_[A-Z_]+)", *[A-Z]+, *"?([^"]*)"?$/\1 \2/; s/ NULL$/ /' >"$tmp/want"
-sed -nE 's/^\| `(RONDO_[A-Z_]+)` \| ([^|]*) \|.*/\1 \2/p' README.md | sed 's/ *$//' >"$tmp/have"
+sed -nE 's/^\| `(RONDO_[A-Z_]+)` \|([^|]*)\|.*/\1\2/p' README.md | sed 's/ *$//' >"$tmp/have"
 sed -i 's/ *$//' "$tmp/want"
 [ -s "$tmp/want" ] || fail "no settings found in src/base/env.h"
 diff "$tmp/have" "$tmp/want" >"$tmp/diff" || fail "settings (<: README, >: src/base/env.h)" "$tmp/diff"
