@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * trial.h - one collective call whose result is known, in guarded buffers; and the ways to carry it out on one host.
+ */
+#ifndef RONDO_TEST_TRIAL_H
+#define RONDO_TEST_TRIAL_H
+
+#include "rondo_plan.h"
+#include "ranks.h"
+
+/* Transport and algorithm, by the environment of ranks started from now on. */
+typedef struct way {
+    const char *name, *transport, *algo;
+} way;
+enum { WAY_FLAT, WAY_RING, WAY_TCP, WAYS };
+extern const way ways[WAYS];
+void way_take(const way *w);
+
+/* Memory between two guards, `skew` bytes off a cache line. Free by guard_end, which is false when a guard was hurt. */
+unsigned char *guard_begin(size_t bytes, size_t skew);
+bool guard_end(unsigned char *memory, size_t bytes);
+
+typedef struct trial {
+    rondo_collective collective;
+    rondo_dtype dtype;
+    rondo_op op;
+    int root;
+    size_t count; /* as the call has it */
+    bool in_place;
+    size_t skew;
+    uint64_t seed; /* of the data */
+} trial;
+
+/* Elements in each buffer, and where in the larger one the smaller one lies in place. */
+size_t trial_sends(const trial *t, int n);
+size_t trial_receives(const trial *t, int n);
+
+void trial_fill(const trial *t, int rank, int n, void *send);
+/* Does recv hold what it must after the call? If not, text says what is wrong. */
+bool trial_holds(const trial *t, int rank, int n, const void *recv, char *text, size_t bytes);
+rondo_result trial_call(const trial *t, const void *send, void *recv, rondo_comm *comm);
+
+/* All of it, in a rank: the call succeeds, its result is exact, nothing else was written. */
+void trial_run(const trial *t, rondo_comm *comm);
+
+/* An all-reduce of a few numbers: the communicator works. */
+void trial_still_works(rondo_comm *comm, uint64_t seed);
+
+const char *trial_name(const trial *t, char *text, size_t bytes);
+
+#endif
