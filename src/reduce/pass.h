@@ -114,8 +114,11 @@ RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_o
     static void RD_NAME(RD_TYPE, name)(const rd_reduction *reduction, const rd_pass *pass)                             \
     {                                                                                                                  \
         struct rd_call call = rd_call_of(reduction, pass);                                                             \
-        size_t at = rd_head(&call);                                                                                    \
-        if (at > 0) RD_NAME(RD_TYPE, name##_part)(&call, 0, at);                                                       \
+        size_t at = 0, head = rd_head(&call);                                                                          \
+        for (size_t n; at < head; at += n) {                                                                           \
+            n = head - at < RD_STEP ? head - at : RD_STEP;                                                             \
+            RD_NAME(RD_TYPE, name##_part)(&call, at, n);                                                               \
+        }                                                                                                              \
         at = RD_NAME(all_steps, RD_TYPE)(&call, op, at);                                                               \
         if (at < pass->count) RD_NAME(RD_TYPE, name##_part)(&call, at, pass->count - at);                              \
     }
