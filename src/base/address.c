@@ -278,8 +278,8 @@ rondo_result rd_address_pick(const struct ifaddrs *all, const char *filter, rd_a
     if (n == 0 && parts) {
         if (all) list_names(all, names, sizeof names);
         return rd_fail(RONDO_INVALID_ARGUMENT,
-                       "RONDO_INTERFACE=%.100s matches no interface that is up and has an address; there are: %s", filter,
-                       names);
+                       "RONDO_INTERFACE=%.100s matches no interface that is up and has an address; there are: %s",
+                       filter, names);
     }
     *count = n; /* perhaps none, when nothing was asked for: ranks of one host do without */
     return RONDO_SUCCESS;
