@@ -291,7 +291,7 @@ static int many_starts(void *argument)
     }
     sleep_s(0.1);
     EXPECT(count_entries("/proc/self/fd") <= fds);
-    EXPECT(count_mappings() <= mappings + (UNDER_TSAN ? 50 : 0));
+    if (!SANITIZED) EXPECT(count_mappings() <= mappings); /* sanitizers keep what was freed for a while */
     EXPECT(count_entries("/proc/self/task") <= threads);
     return 0;
 }
@@ -299,7 +299,7 @@ static int many_starts(void *argument)
 /* Two ranks as threads, so that control connections come and go too. */
 static int many_pairs(void *argument)
 {
-    int fds = 0, rounds = UNDER_TSAN ? 20 : 200;
+    int fds = 0, threads = 0, rounds = UNDER_TSAN ? 20 : 200;
     (void)argument;
     for (int round = 0; round < rounds; round++) {
         struct run *run = run_new(2, LIMIT_S);
@@ -309,11 +309,12 @@ static int many_pairs(void *argument)
         if (round == rounds / 4) {
             sleep_s(0.2);
             fds = count_entries("/proc/self/fd");
+            threads = count_entries("/proc/self/task");
         }
     }
     sleep_s(0.2);
     EXPECT(count_entries("/proc/self/fd") <= fds);
-    EXPECT(count_entries("/proc/self/task") <= 2 + 2 + UNDER_TSAN); /* . and .., this one, the service */
+    EXPECT(count_entries("/proc/self/task") <= threads);
     return 0;
 }
 
