@@ -92,9 +92,9 @@ static void case_07_small(void **state)
 {
     (void)state;
     for (int n = 1; n <= 17; n++) {
-        run(n, WAY_FLAT, true, n / 6, SMALL_SLICE);
-        run(n, WAY_RING, true, n / 6, SMALL_SLICE);
-        run(n, WAY_TCP, true, n * n / 16, SMALL_SLICE);
+        run(n, WAY_FLAT, true, n / 4, SMALL_SLICE);
+        run(n, WAY_RING, true, n / 4, SMALL_SLICE);
+        run(n, WAY_TCP, true, n * n / 12, SMALL_SLICE);
     }
 }
 
@@ -102,7 +102,7 @@ static void case_07_switches(void **state)
 {
     (void)state;
     for (int n = 1; n <= 17; n++)
-        for (int w = 0; w < WAYS; w++) run(n, w, false, 5 + n * n / 2, SMALL_SLICE);
+        for (int w = 0; w < WAYS; w++) run(n, w, false, 8 + n * n, SMALL_SLICE);
 }
 
 static void case_07_large_switches(void **state)
@@ -110,7 +110,7 @@ static void case_07_large_switches(void **state)
     static const int sizes[] = {2, 5, 8};
     (void)state;
     for (int k = 0; k < 3; k++)
-        for (int w = 0; w < WAYS; w++) run(sizes[k], w, false, 60 * sizes[k], LARGE_SLICE);
+        for (int w = 0; w < WAYS; w++) run(sizes[k], w, false, 150 * sizes[k], LARGE_SLICE);
 }
 
 int main(void)
