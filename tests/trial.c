@@ -8,16 +8,16 @@
 #define GUARD 128
 #define UNWRITTEN 0xC3
 
-const way ways[WAYS] = {
+const struct way ways[WAYS] = {
     [WAY_FLAT] = {"shm flat", "shm", NULL},
     [WAY_RING] = {"shm ring", "shm", "ring"},
     [WAY_TCP] = {"tcp", "tcp", NULL},
 };
 
-void way_take(const way *w)
+void way_take(const struct way *way)
 {
-    test_env("RONDO_TRANSPORT", w->transport);
-    test_env("RONDO_ALGO", w->algo);
+    test_env("RONDO_TRANSPORT", way->transport);
+    test_env("RONDO_ALGO", way->algo);
 }
 
 /* ---- Guards ---- */

@@ -9,12 +9,12 @@
 #include "ranks.h"
 
 /* Transport and algorithm, by the environment of ranks started from now on. */
-typedef struct way {
+struct way {
     const char *name, *transport, *algo;
-} way;
+};
 enum { WAY_FLAT, WAY_RING, WAY_TCP, WAYS };
-extern const way ways[WAYS];
-void way_take(const way *w);
+extern const struct way ways[WAYS];
+void way_take(const struct way *way);
 
 /* Memory between two guards, `skew` bytes off a cache line. Free by guard_end, which is false when a guard was hurt. */
 unsigned char *guard_begin(size_t bytes, size_t skew);

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Case 7: every number of ranks from 1 to 17, counts from nothing to 2N+1 and around every size at which the library does
+ * something else, all types and collectives, guarded. One set of processes per number of ranks and way. The smaller sets
+ * make every combination of counts from nothing, the others their share, drawn at random but always the same.
+ */
+#include "test.h"
+
+#include "base/dtype.h"
+#include "trial.h"
+#include "world.h"
+
+#define SMALL_SLICE 4096
+#define LARGE_SLICE 262144
+
+typedef struct sweep {
+    bool small;     /* counts 0 to 2N+1, else around the switches */
+    uint64_t every; /* one of so many combinations is made */
+    uint64_t seed;
+    size_t slice;
+} sweep;
+
+/* Bytes of a slot that flat gives each peer (src/core/connect.c). */
+static size_t flat_slot(const sweep *s, int n)
+{
+    size_t each = n > 1 ? (1u << 20) / (size_t)(n - 1) / 4096 * 4096 : s->slice;
+    if (each < 16384) each = 16384;
+    return each < s->slice ? each : s->slice;
+}
+
+/* Counts around which slices, blocks of slices, the slots of a link, and parts of a channel begin or end: of the whole
+ * message, or of a part of it for the collectives that count so. */
+static size_t switches(const sweep *s, rondo_collective c, rondo_dtype type, int n, size_t *counts)
+{
+    size_t b = rd_dtype_bytes(type), used = 0;
+    bool wide = rd_dtype_narrow(type) && c != RONDO_COLL_ALL_GATHER && c != RONDO_COLL_BROADCAST;
+    const size_t units[] = {s->slice / (wide ? 4 : b),      /* partial sums travel in float32 */
+                            s->slice / (wide ? 32 : 4 * b), /* in parts of a scratch, where a link has no slots */
+                            flat_slot(s, n) / b,
+                            64}; /* channels begin on cache lines */
+    const size_t times[] = {1, 2, 4, 5};
+    for (size_t u = 0; u < sizeof units / sizeof *units; u++)
+        for (size_t k = 0; k < sizeof times / sizeof *times; k++) {
+            size_t at = units[u] * times[k] * (c == RONDO_COLL_ALL_REDUCE ? (size_t)n : 1);
+            for (size_t beside = at - 1; beside <= at + 1; beside++) counts[used++] = beside;
+        }
+    return used;
+}
+
+static void sweep_rank(rondo_comm *comm, int rank, int n, void *context)
+{
+    const sweep *s = context;
+    size_t counts[64], used = 0;
+    uint64_t number = 0;
+    (void)rank;
+    for (int type = 0; type < RONDO_DTYPES; type++)
+        for (int c = 0; c < RONDO_COLLECTIVES; c++) {
+            if (s->small)
+                for (used = 0; used < 2 * (size_t)n + 2; used++) counts[used] = used;
+            else
+                used = switches(s, (rondo_collective)c, (rondo_dtype)type, n, counts);
+            for (size_t k = 0; k < used; k++) {
+                uint64_t draw = mix(s->seed, number++);
+                if (draw % s->every) continue;
+                draw /= s->every;
+                trial t = {.collective = (rondo_collective)c, .dtype = (rondo_dtype)type, .op = (rondo_op)(draw % RONDO_OPS),
+                           .root = (int)(draw / 8 % (uint64_t)n), .count = counts[k], .in_place = draw / 256 % 2,
+                           .seed = draw % 1000};
+                trial_run(&t, comm);
+            }
+        }
+    rondo_comm_destroy(comm);
+}
+
+static void run(int n, int w, bool small, double every, size_t slice)
+{
+    char text[32];
+    sweep s = {small, (uint64_t)(every * test_slowness()), (uint64_t)(n * WAYS + w), slice};
+    if (s.every < 1) s.every = 1;
+    snprintf(text, sizeof text, "%zu", slice);
+    way_take(&ways[w]);
+    test_env("RONDO_SLICE", text);
+    test_env("RONDO_CHANNELS", n % 3 == 2 && w != WAY_FLAT ? "2" : NULL);
+    test_env("RONDO_SOCKETS", n % 4 == 1 ? "2" : NULL);
+    ranks_run(n, NULL, NULL, sweep_rank, &s);
+    test_env("RONDO_SLICE", NULL);
+    test_env("RONDO_CHANNELS", NULL);
+    test_env("RONDO_SOCKETS", NULL);
+}
+
+static void case_07_small(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 17; n++) {
+        run(n, WAY_FLAT, true, n / 4, SMALL_SLICE);
+        run(n, WAY_RING, true, n / 4, SMALL_SLICE);
+        run(n, WAY_TCP, true, n * n / 12, SMALL_SLICE);
+    }
+}
+
+static void case_07_switches(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 17; n++)
+        for (int w = 0; w < WAYS; w++) run(n, w, false, 8 + n * n, SMALL_SLICE);
+}
+
+static void case_07_large_switches(void **state)
+{
+    static const int sizes[] = {2, 5, 8};
+    (void)state;
+    for (int k = 0; k < 3; k++)
+        for (int w = 0; w < WAYS; w++) run(sizes[k], w, false, 150 * sizes[k], LARGE_SLICE);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(case_07_small),
+        cmocka_unit_test(case_07_switches),
+        cmocka_unit_test(case_07_large_switches),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
