@@ -71,6 +71,9 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(BUILD)/librondo.so
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $< -L$(BUILD) -lrondo -Wl,-rpath,'$$ORIGIN/..' -lm
 
+# This test sees every call that a socket link makes.
+LDFLAGS_test_link_tcp = -Wl,--wrap=sendmsg,--wrap=recvmsg
+
 # Tests may look inside: they link the static library.
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(HELP_SRC)) $(BUILD)/librondo.a
 	@mkdir -p $(@D)

@@ -77,7 +77,8 @@ static bool count(struct link_flow *flow)
     if (now < flow->counted) trouble(flow, "poll counts backwards", result);
     flow->counted = now;
     if (result != RONDO_LINK_OK && now < flow->total) trouble(flow, "poll", result);
-    if (flow->side == RD_SENDER && (now > flow->moved || flow->moved > flow->begun || flow->begun > now + flow->link->slots))
+    if (flow->side == RD_SENDER &&
+        (now > flow->moved || flow->moved > flow->begun || flow->begun > now + flow->link->slots))
         trouble(flow, "not done <= committed <= reserved <= done + slots", result);
     if (flow->side == RD_RECEIVER && (flow->link->caps & RONDO_LINK_MEMORY) && now > flow->begun)
         trouble(flow, "more has arrived than was posted", result);

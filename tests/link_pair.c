@@ -13,13 +13,15 @@ void link_sockets(int from[], int to[], int count)
 {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     socklen_t length = sizeof at;
-    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), buffer = 128 * 1024; /* soon full */
     assert_true(listener >= 0);
+    assert_int_equal(setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &buffer, sizeof buffer), 0);
     assert_int_equal(bind(listener, (struct sockaddr *)&at, sizeof at), 0);
     assert_int_equal(listen(listener, count), 0);
     assert_int_equal(getsockname(listener, (struct sockaddr *)&at, &length), 0);
     for (int i = 0; i < count; i++) {
         from[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        assert_int_equal(setsockopt(from[i], SOL_SOCKET, SO_SNDBUF, &buffer, sizeof buffer), 0);
         assert_int_equal(connect(from[i], (struct sockaddr *)&at, sizeof at), 0);
         to[i] = accept4(listener, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         assert_true(to[i] >= 0);

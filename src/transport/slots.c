@@ -20,8 +20,8 @@ rondo_result rd_slots_agree(const rondo_link_spec *spec, const char *transport, 
                        "the library", spec->peer, version, transport, our_version);
     if (slots != spec->slots || slot_bytes != spec->slot_bytes)
         return rd_fail(RONDO_MISMATCH, "rank %d offers a link of %u slots of %llu bytes, this rank expects %u of %zu; "
-                       "set RONDO_SLICE to the same value on all ranks", spec->peer, slots, (unsigned long long)slot_bytes,
-                       spec->slots, spec->slot_bytes);
+                       "set RONDO_SLICE to the same value on all ranks", spec->peer, slots,
+                       (unsigned long long)slot_bytes, spec->slots, spec->slot_bytes);
     return RONDO_SUCCESS;
 }
 

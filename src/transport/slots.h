@@ -27,7 +27,7 @@ typedef struct rd_slots {
     unsigned char *base;
     size_t stride;
     uint64_t mask;      /* slots - 1 */
-    size_t watched;     /* offset in a slot's head of the word that the peer stores: freed (sender), filled (receiver) */
+    size_t watched;     /* offset in a slot's head of the peer's word: freed for the sender, filled for the receiver */
     uint64_t counted;   /* slices that have come all the way, as poll has seen: done or arrived */
     uint64_t reserved;  /* sender */
     uint64_t finished;  /* sender: committed; receiver: released */
