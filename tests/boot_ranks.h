@@ -13,15 +13,18 @@
 #include <stdbool.h>
 #include <sys/types.h>
 
-#if defined(__SANITIZE_THREAD__)
-#define UNDER_TSAN 1
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define UNDER_TSAN 1
+#ifndef __has_feature /* gcc says it with macros, clang with this */
+#define __has_feature(feature) 0
 #endif
-#endif
-#ifndef UNDER_TSAN
+#if defined(__SANITIZE_THREAD__) || __has_feature(thread_sanitizer)
+#define UNDER_TSAN 1
+#else
 #define UNDER_TSAN 0
+#endif
+#if UNDER_TSAN || defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+#define SANITIZED 1
+#else
+#define SANITIZED 0
 #endif
 #define LIMIT_S (UNDER_TSAN ? 60.0 : 20.0) /* nothing here may take so long */
 

@@ -121,11 +121,150 @@ static void test_death(void **state)
     check_death(13, 5, false); /* ranks 3 and 11, say, learn it only from others */
 }
 
+/* ---- Goodbyes ---- */
+
+/* Ranks other than 0 leave after `me` calls; rank 0 sees all of them go, and nothing stops it. */
+static void part(rank *r)
+{
+    int world = r->run->world;
+    char text[256] = "";
+    if (rank_start(r) != RONDO_SUCCESS) return;
+    r->run->step++;
+    wait_for_int(&r->run->step, world, LIMIT_S);
+    rd_member_completed(r->member, (uint64_t)r->me);
+    /* One after the other, so that there is always somebody who can pass it on to those who are no neighbours. */
+    if (world > 5) sleep_s(0.03 * r->me);
+    if (r->me > 0 && r->run->argument == 2) exit(0); /* without a word of the caller */
+    if (r->me > 0) return;
+    rondo_result result = RONDO_SUCCESS;
+    if (!rank_wait_wakes(r, world - 1, 10)) result = rd_fail(RONDO_TIMEOUT, "only %d goodbyes arrived", r->wakes);
+    sleep_s(0.2); /* their ends of the connections are closed by now */
+    if (r->stops) result = rd_fail(RONDO_INTERNAL_ERROR, "stopped: %s", r->stop_text);
+    if (result == RONDO_SUCCESS && rd_member_left(r->member, 0, text, sizeof text))
+        result = rd_fail(RONDO_INTERNAL_ERROR, "too early for call 0: %s", text);
+    if (result == RONDO_SUCCESS && !rd_member_left(r->member, 2, text, sizeof text))
+        result = rd_fail(RONDO_INTERNAL_ERROR, "nobody left");
+    rank_note(r, result);
+    if (result == RONDO_SUCCESS) snprintf(RESULT(r).text, TEXT, "%s", text);
+}
+
+static void check_goodbyes(int world, bool exits)
+{
+    char words[128];
+    struct run *run = run_new(world, LIMIT_S);
+    run->argument = exits ? 2 : 0;
+    for (int i = 0; i < world; i++) run_fork(run, i, part);
+    for (int i = 0; i < world; i++) assert_int_equal(run_wait(run, i), 0);
+    check_result(run, 0, RONDO_SUCCESS);
+    snprintf(words, sizeof words, "rank 1 (pid %d on ", run->rank[1].pid);
+    assert_memory_equal(run->rank[0].text, words, strlen(words));
+    assert_non_null(strstr(run->rank[0].text, exits ? ") left: its process exited after 1 call"
+                                                    : ") left: it destroyed its communicator after 1 call"));
+    run_free(run);
+}
+
+static void test_goodbyes(void **state)
+{
+    (void)state;
+    check_goodbyes(2, false);
+    check_goodbyes(2, true);
+    check_goodbyes(5, false);
+    check_goodbyes(5, true);
+    check_goodbyes(11, true);
+}
+
+/* ---- Aborts ---- */
+
+static void abort_one(rank *r)
+{
+    rondo_result result = rank_start(r);
+    int fd;
+    r->run->step++;
+    wait_for_int(&r->run->step, r->run->world, LIMIT_S);
+    if (result == RONDO_SUCCESS && r->me == 1) {
+        rd_member_announce(r->member, RONDO_ABORTED, "rondo_comm_abort() was called");
+        rd_member_announce(r->member, RONDO_ABORTED, "a second time");
+        result = rd_member_accept(r->member, 0, 9, 0, rd_deadline(5), &fd);
+        rank_note(r, result);
+    } else if (result == RONDO_SUCCESS) {
+        /* This rank waits for a connection that never comes. */
+        result = rd_member_accept(r->member, (r->me + 2) % r->run->world, 9, 0, rd_deadline(10), &fd);
+        rank_note(r, result);
+        if (!rank_wait_stop(r, 5)) rank_note(r, rd_fail(RONDO_TIMEOUT, "stop was not called"));
+        if (strcmp(r->stop_text, RESULT(r).text)) rank_note(r, rd_fail(RONDO_INTERNAL_ERROR, "stop said %s", r->stop_text));
+    }
+    r->run->step++;
+    wait_for_int(&r->run->step, 2 * r->run->world, LIMIT_S);
+    if (r->stops > (r->me != 1)) rank_note(r, rd_fail(RONDO_INTERNAL_ERROR, "stop was called %d times", r->stops));
+}
+
+static void test_abort(void **state)
+{
+    (void)state;
+    struct run *run = run_new(7, LIMIT_S);
+    run_processes(run, abort_one);
+    for (int i = 0; i < 7; i++) {
+        check_result(run, i, RONDO_ABORTED);
+        if (i == 1) continue;
+        assert_memory_equal(run->rank[i].text, "rank 1 (pid ", 12);
+        assert_non_null(strstr(run->rank[i].text, "): rondo_comm_abort() was called"));
+    }
+    run_free(run);
+}
+
+/* ---- Connections that cannot be ---- */
+
+static void lonely(rank *r)
+{
+    int fd;
+    rondo_result result = rank_start(r);
+    r->run->step++;
+    wait_for_int(&r->run->step, r->run->world, LIMIT_S);
+    if (result != RONDO_SUCCESS) return;
+    if (r->me == 1) { /* leaves while rank 0 waits for it */
+        sleep_s(0.2);
+        return;
+    }
+    int64_t begin = rd_now();
+    if (r->run->argument == 0) result = rd_member_accept(r->member, 1, 3, 0, rd_deadline(10), &fd);
+    if (r->run->argument == 1) { /* it has no address that works */
+        sleep_s(0.4);
+        result = rd_member_connect(r->member, 1, 3, 0, true, rd_deadline(10), &fd);
+    }
+    if (r->run->argument == 2) result = rd_member_accept(r->member, 1, 3, 0, rd_deadline(0.1), &fd);
+    if (r->run->argument == 3) result = rd_member_connect(r->member, 2, 3, 0, true, rd_deadline(0.1), &fd);
+    rank_note(r, result);
+    RESULT(r).seconds = (double)(rd_now() - begin) * 1e-9;
+}
+
+static void check_lonely(int argument, rondo_result result, const char *words)
+{
+    struct run *run = run_new(2, LIMIT_S);
+    run->argument = argument;
+    run_processes(run, lonely);
+    check_result(run, 0, result);
+    if (!strstr(run->rank[0].text, words)) fail_msg("%s", run->rank[0].text);
+    assert_true(run->rank[0].seconds < 2);
+    run_free(run);
+}
+
+static void test_no_connection(void **state)
+{
+    (void)state;
+    check_lonely(0, RONDO_REMOTE_ERROR, "left: it destroyed its communicator after 0 calls");
+    check_lonely(1, RONDO_REMOTE_ERROR, "left: it destroyed its communicator after 0 calls");
+    check_lonely(2, RONDO_TIMEOUT, "did not connect to rank 0 in time (purpose 3, index 0)");
+    check_lonely(3, RONDO_INVALID_ARGUMENT, "peer is 2; the ranks are 0 to 1");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_connections),
         cmocka_unit_test(test_death),
+        cmocka_unit_test(test_goodbyes),
+        cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_no_connection),
         cmocka_unit_test(test_connections_of_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

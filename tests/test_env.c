@@ -58,6 +58,7 @@ static struct seen load(const char *const *variables, const rondo_config *config
     assert_true(child >= 0);
     if (child == 0) {
         dup2(errors[1], STDERR_FILENO);
+        alarm(20); /* a child that hangs is a failure */
         clear_environment();
         for (; *variables; variables++) putenv((char *)(uintptr_t)*variables);
         for (int i = 0; i < times; i++) seen.result = rd_settings_load(&seen.settings, config);

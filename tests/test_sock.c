@@ -636,7 +636,7 @@ static void descriptors_travel(void **state)
 {
     (void)state;
     int client, server, sent[RD_SOCK_FDS], got[RD_SOCK_FDS];
-    char message[6], text[8];
+    char message[6], text[24];
     unix_pair(&client, &server);
     int before = open_files();
     for (int count = 0; count <= RD_SOCK_FDS; count++) {

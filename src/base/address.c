@@ -118,7 +118,7 @@ void rd_address_print(const rd_address *address, char text[RD_ADDRESS_TEXT])
     case AF_INET6:
         inet_ntop(AF_INET6, &v6->sin6_addr, ip, sizeof ip);
         if (v6->sin6_scope_id) (void)!if_indextoname(v6->sin6_scope_id, scope);
-        snprintf(text, RD_ADDRESS_TEXT, "[%s%s%s]:%d", ip, *scope ? "%" : "", scope, ntohs(v6->sin6_port));
+        snprintf(text, RD_ADDRESS_TEXT, "[%.39s%s%.15s]:%d", ip, *scope ? "%" : "", scope, ntohs(v6->sin6_port));
         return;
     default: snprintf(text, RD_ADDRESS_TEXT, "(no address)");
     }
@@ -278,8 +278,8 @@ rondo_result rd_address_pick(const struct ifaddrs *all, const char *filter, rd_a
     if (n == 0 && parts) {
         if (all) list_names(all, names, sizeof names);
         return rd_fail(RONDO_INVALID_ARGUMENT,
-                       "RONDO_INTERFACE=%.100s matches no interface that is up and has an address; there are: %s", filter,
-                       names);
+                       "RONDO_INTERFACE=%.100s matches no interface that is up and has an address; there are: %s",
+                       filter, names);
     }
     *count = n; /* perhaps none, when nothing was asked for: ranks of one host do without */
     return RONDO_SUCCESS;

@@ -20,9 +20,17 @@ static int create_memfd(const char *label)
     return fd;
 }
 
+/* fallocate goes on for as long as the kernel finds a page, and then the kernel kills processes. So what cannot be had
+ * is refused before: more than there is here, more than the kernel's accounting allows by the ftruncate. */
 static int allocate(int fd, size_t bytes)
 {
+    uint64_t pages = (uint64_t)sysconf(_SC_PHYS_PAGES), page = (uint64_t)sysconf(_SC_PAGESIZE);
     int failed;
+    if (bytes / page >= pages) {
+        errno = ENOMEM;
+        return -1;
+    }
+    if (ftruncate(fd, (off_t)bytes)) return -1;
     do failed = fallocate(fd, 0, 0, (off_t)bytes);
     while (failed && errno == EINTR);
     return failed;

@@ -305,7 +305,7 @@ rondo_result rd_sock_write(int fd, const void *data, size_t bytes, size_t *put, 
 
 rondo_result rd_sock_recv_fds(int fd, void *data, size_t bytes, int *fds, int count, int64_t deadline)
 {
-    int have[RD_SOCK_FDS], held = 0;
+    int have[RD_SOCK_FDS] = {0}, held = 0;
     rondo_result result = RONDO_SUCCESS;
     for (size_t done = 0, got; done < bytes; done += got) {
         int room = done == 0 ? count : 0;

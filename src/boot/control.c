@@ -131,8 +131,8 @@ void rd_control_describe_left(const rd_member *member, int rank, char *text, siz
     char name[192];
     const rd_rank *r = &member->ranks[rank];
     rd_member_name(member, rank, name, sizeof name);
-    snprintf(text, bytes, "%s left: its process %s after %llu call%s", name,
-             r->how == RD_LEFT_EXITED ? "exited" : "destroyed its communicator", (unsigned long long)r->calls,
+    snprintf(text, bytes, "%s left: %s after %llu call%s", name,
+             r->how == RD_LEFT_EXITED ? "its process exited" : "it destroyed its communicator", (unsigned long long)r->calls,
              r->calls == 1 ? "" : "s");
 }
 

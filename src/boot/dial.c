@@ -12,14 +12,13 @@
 #include <string.h>
 #include <unistd.h>
 
-#define CONNECT_SECONDS 2.0 /* for one address until its end has answered like a Rondo */
-
 void rd_dialing_init(rd_dialing *dialing, const rd_job *job, const rd_settings *settings, int64_t deadline)
 {
     memset(dialing, 0, sizeof *dialing);
     dialing->job = job;
     dialing->version = RD_WIRE_VERSION;
     dialing->deadline = deadline;
+    dialing->patience_s = 1;
     dialing->require_key = settings->require_key;
     dialing->request.comm_number = job->comm_number;
     dialing->request.world = (uint32_t)job->world;
@@ -28,8 +27,9 @@ void rd_dialing_init(rd_dialing *dialing, const rd_job *job, const rd_settings *
     gethostname(dialing->request.host, sizeof dialing->request.host - 1);
 }
 
-rondo_result rd_dial_pause(const rd_dialing *dialing, int round)
+rondo_result rd_dial_pause(rd_dialing *dialing, int round)
 {
+    dialing->patience_s = round < 4 ? 2 + round : 5; /* it may be there and busy: rather wait than knock often */
     int64_t at = rd_now() + (round < 10 ? 5 + 5 * round : 50) * INT64_C(1000000);
     if (dialing->go_on) RD_TRY(dialing->go_on(dialing->context));
     if (rd_now() >= dialing->deadline) return RONDO_TIMEOUT;
@@ -121,15 +121,21 @@ static enum rd_dialed connect_to(attempt *a)
     return rd_sock_connected(a->fd, &to) == RONDO_SUCCESS ? RD_DIALED : elsewhere(a, rd_last_error());
 }
 
+static bool is_unix(const char *address) { return strncmp(address, "unix:", 5) == 0; }
+
+static enum rd_dialed check_key_required(attempt *a)
+{
+    if (a->dialing->job->has_key || !a->dialing->require_key || is_unix(a->address)) return RD_DIALED;
+    return elsewhere(a, "not tried: RONDO_REQUIRE_KEY is set, and without RONDO_KEY or RONDO_KEY_FILE there is no key");
+}
+
 /* Without a key: on one host the kernel vouches for the user, between hosts nobody does. */
 static enum rd_dialed check_keyless(attempt *a)
 {
     uid_t user;
     char why[80];
     if (a->dialing->job->has_key) return RD_DIALED;
-    if (strncmp(a->address, "unix:", 5)) {
-        if (a->dialing->require_key)
-            return elsewhere(a, "not tried: RONDO_REQUIRE_KEY is set, and without RONDO_KEY or RONDO_KEY_FILE there is no key");
+    if (!is_unix(a->address)) {
         rd_warn_keyless();
         return RD_DIALED;
     }
@@ -201,10 +207,10 @@ static enum rd_dialed shake_hands(attempt *a)
 enum rd_dialed rd_dial(const rd_dialing *dialing, const char *address, int *fd, rondo_result *result, char *reason,
                        size_t reason_bytes)
 {
-    int64_t until = rd_deadline(CONNECT_SECONDS);
+    int64_t until = rd_deadline(dialing->patience_s);
     attempt a = {dialing, address, -1, until < dialing->deadline ? until : dialing->deadline, RONDO_SUCCESS, reason,
                  reason_bytes};
-    enum rd_dialed dialed = !dialing->job->has_key && dialing->require_key ? check_keyless(&a) : RD_DIALED;
+    enum rd_dialed dialed = check_key_required(&a);
     if (dialed == RD_DIALED) dialed = connect_to(&a);
     if (dialed == RD_DIALED) dialed = check_keyless(&a);
     if (dialed == RD_DIALED) dialed = shake_hands(&a);

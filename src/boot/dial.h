@@ -13,6 +13,7 @@ typedef struct rd_dialing {
     bool require_key;
     uint32_t version;       /* RD_WIRE_VERSION */
     int64_t deadline;
+    double patience_s;      /* with one address, until its end has answered like a Rondo */
     /* Asked between waits, at least every 100 ms: RONDO_SUCCESS to go on, else the failure to end with. NULL: go on. */
     rondo_result (*go_on)(void *context);
     void *context;
@@ -33,6 +34,6 @@ enum rd_dialed rd_dial(const rd_dialing *dialing, const char *address, int *fd, 
                        size_t reason_bytes);
 
 /* Sleeps between rounds of attempts: 5 ms at first, 50 ms at most. RONDO_TIMEOUT (without words) past the deadline. */
-rondo_result rd_dial_pause(const rd_dialing *dialing, int round);
+rondo_result rd_dial_pause(rd_dialing *dialing, int round);
 
 #endif

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <stdatomic.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -24,8 +25,8 @@
 
 typedef struct rd_listener {
     rd_watch watch;
-    int port;
-    bool over_unix;
+    int port;                   /* TCP */
+    char name[RD_ADDRESS_TEXT]; /* abstract socket; "" for TCP */
     struct rd_listener *next;
 } rd_listener;
 
@@ -46,7 +47,7 @@ void rd_warn_keyless(void)
 {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     if (!atomic_flag_test_and_set(&warned))
-        rd_log(RD_LOG_WARN, "connections between hosts are unauthenticated: set RONDO_KEY or RONDO_KEY_FILE on all ranks "
+        rd_log(RD_LOG_WARN, "connections over TCP are unauthenticated: set RONDO_KEY or RONDO_KEY_FILE on all ranks "
                             "(RONDO_REQUIRE_KEY=1 refuses to run without)");
 }
 
@@ -176,7 +177,7 @@ static void receive(rd_listener *listener, int fd)
         return;
     }
     guest->watch.ready = guest_ready;
-    guest->over_unix = listener->over_unix;
+    guest->over_unix = listener->name[0] != 0;
     if (rd_watch_open(&guest->watch, fd, EPOLLIN) != RONDO_SUCCESS) {
         free(guest);
         return;
@@ -224,30 +225,33 @@ static void listener_ready(rd_watch *watch, uint32_t events)
 
 static void free_listener(rd_watch *watch) { free(RD_CONTAINER(watch, rd_listener, watch)); }
 
+static rondo_result open_socket(const char *name, int port, int *fd, int *bound)
+{
+    if (name) return rd_sock_listen_unix(fd, name);
+    rondo_result result = rd_sock_listen_tcp(fd, port, bound);
+    if (result == RONDO_SUCCESS || errno != EADDRINUSE) return result;
+    rd_fail(result, "TCP port %d is taken by another process; free it, or choose another with RONDO_PORT", port);
+    errno = EADDRINUSE; /* the caller may know of others */
+    return result;
+}
+
 rondo_result rd_door_listen(const char *name, int port, int *bound)
 {
     struct rd_service *s = rd_service;
     int fd, got = 0;
-    for (rd_listener *listener = s->listeners; port && listener; listener = listener->next)
-        if (listener->port == port) {
+    for (rd_listener *listener = s->listeners; listener; listener = listener->next)
+        if (name ? strcmp(listener->name, name) == 0 : port && listener->port == port) {
             if (bound) *bound = port;
             return RONDO_SUCCESS;
         }
-    if (name) {
-        RD_TRY(rd_sock_listen_unix(&fd, name));
-    } else {
-        rondo_result result = rd_sock_listen_tcp(&fd, port, &got);
-        if (result != RONDO_SUCCESS && errno == EADDRINUSE)
-            return rd_fail(result, "TCP port %d is taken by another process; free it, or choose another port", port);
-        RD_TRY(result);
-    }
+    RD_TRY(open_socket(name, port, &fd, &got));
     rd_listener *listener = calloc(1, sizeof *listener);
     if (!listener) {
         close(fd);
         return rd_fail(RONDO_SYSTEM_ERROR, "no memory for a listener");
     }
     listener->port = got;
-    listener->over_unix = name != NULL;
+    if (name) snprintf(listener->name, sizeof listener->name, "%s", name);
     listener->watch.ready = listener_ready;
     listener->watch.destroy = free_listener;
     rondo_result result = rd_watch_open(&listener->watch, fd, EPOLLIN);

@@ -344,13 +344,16 @@ rondo_result rd_member_connect(rd_member *member, int peer, int purpose, int ind
 
 /* ---- Control connections ---- */
 
-static bool all_stand(const rd_member *member)
+/* A neighbour without a connection, -1 when all have one. */
+static int first_missing(const rd_member *member)
 {
     int world = member->job.world, me = member->job.rank;
-    for (int distance = 1; distance < world; distance *= 2)
-        if (!rd_control_stands(member, (me + distance) % world) || !rd_control_stands(member, (me - distance + world) % world))
-            return false;
-    return true;
+    for (int distance = 1; distance < world; distance *= 2) {
+        int after = (me + distance) % world, before = (me - distance + world) % world;
+        if (!rd_control_stands(member, after)) return after;
+        if (!rd_control_stands(member, before)) return before;
+    }
+    return -1;
 }
 
 rondo_result rd_member_start_control(rd_member *member, const bool *over_unix, int64_t deadline)
@@ -364,11 +367,13 @@ rondo_result rd_member_start_control(rd_member *member, const bool *over_unix, i
         rd_control_open(member, peer, fd);
         rd_service_unlock();
     }
+    char name[192];
     rondo_result result;
     rd_service_lock();
-    while ((result = rd_member_check(member, -1)) == RONDO_SUCCESS && !all_stand(member)) {
+    for (int missing; (result = rd_member_check(member, -1)) == RONDO_SUCCESS && (missing = first_missing(member)) >= 0;) {
         if (rd_now() >= deadline) {
-            result = rd_fail(RONDO_TIMEOUT, "rank %d waits for control connections of its neighbours", me);
+            rd_member_name(member, missing, name, sizeof name);
+            result = rd_fail(RONDO_TIMEOUT, "%s did not make its control connection to rank %d in time", name, me);
             break;
         }
         wait_for_change(member, deadline);
@@ -403,4 +408,7 @@ void rd_members_exit(int64_t deadline)
         for (rd_member *m = rd_service->members; m; m = m->next) sent = rd_control_flush(m) && sent;
         if (!sent) nanosleep(&(struct timespec){0, 1000000}, NULL);
     }
+    /* The thread reads them to their end while the process ends: unread data would have the kernel reset them, and a
+     * goodbye that is still on its way would be lost. */
+    for (rd_member *m = rd_service->members; m; m = m->next) rd_control_close(m, false);
 }

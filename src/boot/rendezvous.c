@@ -107,7 +107,7 @@ static rondo_result listen_in_range(const rd_job *job)
 {
     for (int i = 0; i < job->root_ports; i++) {
         rondo_result result = rd_door_listen(NULL, job->root_port + i, NULL);
-        if (result == RONDO_SUCCESS || errno != EADDRINUSE) return result;
+        if (result == RONDO_SUCCESS || errno != EADDRINUSE) return result; /* rd_door_listen sets it last */
     }
     if (job->root_ports == 1) return RONDO_SYSTEM_ERROR; /* the door has said which port is taken */
     return rd_fail(RONDO_SYSTEM_ERROR, "all TCP ports from %d to %d are taken; set RONDO_PORT on all ranks to one that is free",
@@ -335,7 +335,7 @@ static void stand_up(rd_client *client, bool in_order)
     board->seated--;
     if (!board->gone[0]) {
         name_client(client, who, sizeof who);
-        snprintf(board->gone, sizeof board->gone, in_order ? "%s left the start-up" : "%s died during the start-up", who);
+        snprintf(board->gone, sizeof board->gone, in_order ? "%s left the start-up" : "%s died or exited during the start-up", who);
     }
     if (in_order) rd_frames_linger(&client->frames);
     else rd_frames_bury(&client->frames);

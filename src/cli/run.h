@@ -98,8 +98,8 @@ int rd_launch_open(rd_launch *launch, const rd_run_options *options);
 /* Starts the worker of this local rank. Returns 0, or an exit status for the launcher after saying why not. */
 int rd_spawn(const rd_launch *launch, int local_rank, rd_worker *worker);
 
-/* A process that outlives a killed launcher for as long as it takes to kill the groups in `groups` (0: none), memory that it
- * shares with the launcher. *fd: it acts when this closes. Returns its pid, -1 on failure. */
+/* A process that outlives a killed launcher for as long as it takes to kill the groups in `groups` (0: none), which is
+ * memory that it shares with the launcher. *fd: it acts when this closes. Returns its pid, -1 on failure. */
 pid_t rd_guard_start(const pid_t *groups, int count, int *fd);
 
 /* ---- The run ---- */

@@ -66,8 +66,8 @@ static int check_key(const rd_run_options *options)
         return -1;
     }
     if (!key && !file && options->nodes > 1) {
-        fprintf(stderr, "rondo run: %d nodes need one key in common, in RONDO_KEY or in the file RONDO_KEY_FILE. Make it "
-                        "once and bring it to every node:\n  (umask 077; openssl rand -hex 32 > rondo.key); export "
+        fprintf(stderr, "rondo run: %d nodes need one key in common, in RONDO_KEY or in the file RONDO_KEY_FILE. Make "
+                        "it once and bring it to every node:\n  (umask 077; openssl rand -hex 32 > rondo.key); export "
                         "RONDO_KEY_FILE=$PWD/rondo.key\n", options->nodes);
         return -1;
     }
@@ -224,8 +224,8 @@ int rd_spawn(const rd_launch *launch, int local_rank, rd_worker *worker)
     fprintf(stderr, "rondo run: pidfd_open: %s; Rondo needs Linux 5.3 or newer\n", strerror(errno));
     return 1;
 failed:
-    fprintf(stderr, "rondo run: cannot start rank %d, the %dth of %d workers on this node: %s; see ulimit -u and "
-                    "ulimit -n\n", worker->rank, local_rank + 1, launch->options->workers, strerror(errno));
+    fprintf(stderr, "rondo run: cannot start rank %d (%d of %d on this node are started): %s; see ulimit -u and "
+                    "ulimit -n\n", worker->rank, local_rank, launch->options->workers, strerror(errno));
     close_all(out, 2);
     close_all(report, 2);
     worker->pid = 0;

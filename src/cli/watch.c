@@ -112,7 +112,7 @@ static void forget_dead_groups(rd_run *run)
 {
     for (int i = 0; i < run->options->workers; i++) {
         rd_worker *worker = &run->workers[i];
-        if (!worker->group_left || worker->running || kill(-worker->pid, 0) == 0) continue;
+        if (!worker->group_left || worker->running || kill(-worker->pid, 0) == 0 || errno != ESRCH) continue;
         worker->group_left = false;
         run->groups[i] = 0;
     }
@@ -182,7 +182,8 @@ static void kill_rest(rd_run *run)
 static void worker_ended(rd_run *run, rd_worker *worker)
 {
     siginfo_t how = {0};
-    if (!worker->running || waitid(P_PIDFD, (id_t)worker->pidfd, &how, WEXITED | WNOHANG) < 0 || how.si_pid == 0) return;
+    if (!worker->running || waitid(P_PIDFD, (id_t)worker->pidfd, &how, WEXITED | WNOHANG) < 0) return;
+    if (how.si_pid == 0) return;
     worker->running = false;
     close(worker->pidfd);
     worker->pidfd = -1;

@@ -17,13 +17,12 @@ struct rd_call {
     const rd_pass *pass;
     struct rd_factors factors;
     bool scaled, divided, touch;
-    size_t first_bytes, out_bytes; /* of one element of source[0] and of the outputs */
+    size_t out_bytes; /* of one element */
 };
 
 static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *pass)
 {
     struct rd_call call = {.pass = pass, .touch = pass->touch};
-    call.first_bytes = pass->first_wide ? reduction->wide_bytes : reduction->bytes;
     call.out_bytes = pass->out_wide ? reduction->wide_bytes : reduction->bytes;
     for (int o = 0; o < pass->outputs; o++)
         if (pass->output[o] == pass->source[0]) call.touch = false; /* the output's stores do it */

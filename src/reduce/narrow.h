@@ -49,6 +49,7 @@ RD_INLINE void separate(const v_float32 from[2], v_float32 to[2])
 /* ---- float16 ------------------------------------------------------------------------------------------------- */
 
 #if RD_VECTOR_BYTES == 64
+typedef __m256i_u rd_halves;
 RD_INLINE void halves_to_floats(v_uint16 from, v_float32 *low, v_float32 *high)
 {
     *low = _mm512_cvtph_ps(_mm512_castsi512_si256((__m512i)from));
@@ -57,6 +58,7 @@ RD_INLINE void halves_to_floats(v_uint16 from, v_float32 *low, v_float32 *high)
 #define RD_NARROW(low, high, mode)                                                                                     \
     (v_uint16) _mm512_inserti64x4(_mm512_castsi256_si512(_mm512_cvtps_ph(low, mode)), _mm512_cvtps_ph(high, mode), 1)
 #elif RD_VECTOR_BYTES == 32
+typedef __m128i_u rd_halves;
 RD_INLINE void halves_to_floats(v_uint16 from, v_float32 *low, v_float32 *high)
 {
     *low = _mm256_cvtph_ps(_mm256_castsi256_si128((__m256i)from));
@@ -116,15 +118,20 @@ RD_INLINE v_uint16 floats_to_halves(v_float32 low, v_float32 high, bool truncate
 RD_INLINE void load_float16(const unsigned char *from, v_float32 to[4], rondo_op op)
 {
     (void)op;
+#if RD_VECTOR_BYTES > 16
+    for (int i = 0; i < 4; i++) to[i] = RD_X86(cvtph_ps)(*(const rd_halves *)(from + i * RD_VECTOR_BYTES / 2));
+#else
     halves_to_floats((v_uint16)load_vector(from), &to[0], &to[1]);
     halves_to_floats((v_uint16)load_vector(from + RD_VECTOR_BYTES), &to[2], &to[3]);
+#endif
 }
-RD_INLINE int pack_float16(const v_float32 from[4], v_uint8 to[4], rondo_op op)
+RD_INLINE void pack_float16(const v_float32 from[4], v_uint8 to[4], rondo_op op)
 {
     (void)op;
-    to[0] = (v_uint8)floats_to_halves(canonical_float32(from[0]), canonical_float32(from[1]), false);
-    to[1] = (v_uint8)floats_to_halves(canonical_float32(from[2]), canonical_float32(from[3]), false);
-    return 2;
+    v_float32 settled[4] = {from[0], from[1], from[2], from[3]};
+    settle_float32(settled);
+    to[0] = (v_uint8)floats_to_halves(settled[0], settled[1], false);
+    to[1] = (v_uint8)floats_to_halves(settled[2], settled[3], false);
 }
 RD_INLINE void order_float16(const v_float32 from[4], v_float32 to[4], rondo_op op)
 {
@@ -146,15 +153,16 @@ RD_INLINE void load_bfloat16(const unsigned char *from, v_float32 to[4], rondo_o
 }
 RD_INLINE v_uint32 round_bfloat16(v_float32 value)
 {
-    v_uint32 bits = (v_uint32)canonical_float32(value);
+    v_uint32 bits = (v_uint32)value;
     return bits + 0x7fff + ((bits >> 16) & 1);
 }
-RD_INLINE int pack_bfloat16(const v_float32 from[4], v_uint8 to[4], rondo_op op)
+RD_INLINE void pack_bfloat16(const v_float32 from[4], v_uint8 to[4], rondo_op op)
 {
     (void)op;
+    v_float32 settled[4] = {from[0], from[1], from[2], from[3]};
+    settle_float32(settled);
     for (int i = 0; i < 2; i++)
-        to[i] = (v_uint8)((round_bfloat16(from[2 * i]) >> 16) | (round_bfloat16(from[2 * i + 1]) & 0xffff0000));
-    return 2;
+        to[i] = (v_uint8)((round_bfloat16(settled[2 * i]) >> 16) | (round_bfloat16(settled[2 * i + 1]) & 0xffff0000));
 }
 RD_INLINE void order_bfloat16(const v_float32 from[4], v_float32 to[4], rondo_op op)
 {
@@ -211,14 +219,14 @@ RD_INLINE v_float32 join_low_bits(v_float32 value, bool exact)
 /* A float16 with `drop` bits too many, rounded, as the upper byte of each lane. */
 RD_INLINE v_uint16 round_half(v_uint16 half, int drop, uint16_t largest, uint16_t nan, bool exact)
 {
-    v_uint16 given = half & 0x7fff, is_nan = (v_uint16)((v_int16)given > RD_HALF_INFINITY);
+    v_uint16 given = half & 0x7fff;
     v_uint16 magnitude = exact ? given : given + (uint16_t)((1 << (drop - 1)) - 1) + ((given >> drop) & 1);
     magnitude = (v_uint16)min_int16((v_int16)magnitude, (v_int16){0} + (int16_t)largest) << (8 - drop);
-    return RD_SELECT(is_nan, (v_uint16){0} + nan, magnitude | (half & RD_SIGN));
+    return replace_nan(magnitude | (half & RD_SIGN), given, nan);
 }
 RD_INLINE v_uint8 join_bytes(v_uint16 even, v_uint16 odd) { return (v_uint8)((even >> 8) | (odd & 0xff00)); }
 
-RD_INLINE int pack_float8e5m2(const v_float32 from[4], v_uint8 to[4], rondo_op op)
+RD_INLINE void pack_float8e5m2(const v_float32 from[4], v_uint8 to[4], rondo_op op)
 {
     bool exact = chooses(op);
     v_uint16 half[2];
@@ -227,9 +235,8 @@ RD_INLINE int pack_float8e5m2(const v_float32 from[4], v_uint8 to[4], rondo_op o
         half[i] = round_half(half[i], 8, exact ? RD_HALF_INFINITY : 0x7b00, 0x7e00, exact);
     }
     to[0] = join_bytes(half[0], half[1]);
-    return 1;
 }
-RD_INLINE int pack_float8e4m3(const v_float32 from[4], v_uint8 to[4], rondo_op op)
+RD_INLINE void pack_float8e4m3(const v_float32 from[4], v_uint8 to[4], rondo_op op)
 {
     bool exact = chooses(op);
     v_uint16 half[2];
@@ -239,7 +246,6 @@ RD_INLINE int pack_float8e4m3(const v_float32 from[4], v_uint8 to[4], rondo_op o
         half[i] = round_half(half[i], 7, 0x7e << 7, 0x7f00, exact);
     }
     to[0] = join_bytes(half[0], half[1]);
-    return 1;
 }
 
 #define order_float8e5m2 order_bfloat16

@@ -98,25 +98,22 @@ RD_ORDER(int16)
  * The processors' max and min give the second operand when both are zeros; taking them both ways round and joining
  * the bits (and: the sign stays only if both have it; or: if one has it) settles the sign. AVX-512's range does that
  * itself: 5 asks for the maximum, 4 for the minimum, with the sign of what it chose. */
-#define RD_NAN_float32 0x7fc00000u
-#define RD_NAN_float64 0x7ff8000000000000u
 #if RD_VECTOR_BYTES == 64
-#define RD_ORDER_FLOAT(type, bits, suffix)                                                                             \
+#define RD_ORDER_FLOAT(type, suffix)                                                                                   \
+    RD_INLINE v_##type range_##type(v_##type ranged, v_##type a, v_##type b)                                           \
+    {                                                                                                                  \
+        return _mm512_mask_mov_##suffix(ranged, _mm512_cmp_##suffix##_mask(a, b, _CMP_UNORD_Q), a + b);                \
+    }                                                                                                                  \
     RD_INLINE v_##type max_##type(v_##type a, v_##type b)                                                              \
     {                                                                                                                  \
-        return _mm512_mask_mov_##suffix(_mm512_range_##suffix(a, b, 5), _mm512_cmp_##suffix##_mask(a, b, _CMP_UNORD_Q), \
-                                        (v_##type)((bits){0} + RD_NAN_##type));                                        \
+        return range_##type(_mm512_range_##suffix(a, b, 5), a, b);                                                     \
     }                                                                                                                  \
     RD_INLINE v_##type min_##type(v_##type a, v_##type b)                                                              \
     {                                                                                                                  \
-        return _mm512_mask_mov_##suffix(_mm512_range_##suffix(a, b, 4), _mm512_cmp_##suffix##_mask(a, b, _CMP_UNORD_Q), \
-                                        (v_##type)((bits){0} + RD_NAN_##type));                                        \
-    }                                                                                                                  \
-    RD_INLINE v_##type canonical_##type(v_##type a)                                                                    \
-    {                                                                                                                  \
-        return _mm512_mask_mov_##suffix(a, _mm512_cmp_##suffix##_mask(a, a, _CMP_UNORD_Q),                             \
-                                        (v_##type)((bits){0} + RD_NAN_##type));                                        \
+        return range_##type(_mm512_range_##suffix(a, b, 4), a, b);                                                     \
     }
+RD_ORDER_FLOAT(float32, ps)
+RD_ORDER_FLOAT(float64, pd)
 #elif RD_VECTOR_BYTES == 32
 #define RD_ORDER_FLOAT(type, bits, suffix)                                                                             \
     RD_INLINE v_##type max_##type(v_##type a, v_##type b)                                                              \
@@ -128,14 +125,11 @@ RD_ORDER(int16)
     {                                                                                                                  \
         bits nan = (bits)_mm256_cmp_##suffix(a, b, _CMP_UNORD_Q);                                                      \
         return (v_##type)((bits)_mm256_min_##suffix(a, b) | (bits)_mm256_min_##suffix(b, a) | nan);                    \
-    }                                                                                                                  \
-    RD_INLINE v_##type canonical_##type(v_##type a)                                                                    \
-    {                                                                                                                  \
-        return _mm256_blendv_##suffix(a, (v_##type)((bits){0} + RD_NAN_##type),                                        \
-                                      _mm256_cmp_##suffix(a, a, _CMP_UNORD_Q));                                        \
     }
+RD_ORDER_FLOAT(float32, v_uint32, ps)
+RD_ORDER_FLOAT(float64, v_uint64, pd)
 #else
-#define RD_ORDER_FLOAT(type, bits, suffix)                                                                             \
+#define RD_ORDER_FLOAT(type, bits)                                                                                     \
     RD_INLINE v_##type max_##type(v_##type a, v_##type b)                                                              \
     {                                                                                                                  \
         bits x = (bits)a, y = (bits)b, nan = (bits)(a != a) | (bits)(b != b);                                          \
@@ -147,15 +141,59 @@ RD_ORDER(int16)
         bits x = (bits)a, y = (bits)b, nan = (bits)(a != a) | (bits)(b != b);                                          \
         bits one = (bits)(a < b), two = (bits)(b < a);                                                                 \
         return (v_##type)(RD_SELECT(one, x, y) | RD_SELECT(two, y, x) | nan);                                          \
-    }                                                                                                                  \
-    RD_INLINE v_##type canonical_##type(v_##type a)                                                                    \
-    {                                                                                                                  \
-        bits nan = (bits)(a != a);                                                                                     \
-        return (v_##type)RD_SELECT(nan, (bits){0} + RD_NAN_##type, (bits)a);                                           \
     }
+RD_ORDER_FLOAT(float32, v_uint32)
+RD_ORDER_FLOAT(float64, v_uint64)
 #endif
-RD_ORDER_FLOAT(float32, v_uint32, ps)
-RD_ORDER_FLOAT(float64, v_uint64, pd)
+
+/* ---- NaN ----------------------------------------------------------------------------------------------------- */
+
+/* Which NaN a processor makes of two depends on their order and on the instruction: every one that is stored is made the
+ * same, quiet and without sign. They are rare, so a step first asks whether it has any: an unordered comparison looks at
+ * two vectors at once. */
+#if RD_VECTOR_BYTES == 64
+#define RD_ANY_NAN(suffix, a) \
+    (_mm512_cmp_##suffix##_mask(a[0], a[1], _CMP_UNORD_Q) | _mm512_cmp_##suffix##_mask(a[2], a[3], _CMP_UNORD_Q))
+RD_INLINE bool any_nan_float32(const v_float32 a[4]) { return RD_ANY_NAN(ps, a) != 0; }
+RD_INLINE bool any_nan_float64(const v_float64 a[4]) { return RD_ANY_NAN(pd, a) != 0; }
+#elif RD_VECTOR_BYTES == 32
+#define RD_ANY_NAN(suffix, a) \
+    _mm256_movemask_##suffix(_mm256_or_##suffix(_mm256_cmp_##suffix(a[0], a[1], _CMP_UNORD_Q), _mm256_cmp_##suffix(a[2], a[3], _CMP_UNORD_Q)))
+RD_INLINE bool any_nan_float32(const v_float32 a[4]) { return RD_ANY_NAN(ps, a) != 0; }
+RD_INLINE bool any_nan_float64(const v_float64 a[4]) { return RD_ANY_NAN(pd, a) != 0; }
+#else
+#define RD_ANY_NAN(bits, a) ((bits)(a[0] != a[0]) | (bits)(a[1] != a[1]) | (bits)(a[2] != a[2]) | (bits)(a[3] != a[3]))
+RD_INLINE bool any_bit(v_uint64 a) { return (a[0] | a[1]) != 0; }
+RD_INLINE bool any_nan_float32(const v_float32 a[4]) { return any_bit((v_uint64)RD_ANY_NAN(v_uint32, a)); }
+RD_INLINE bool any_nan_float64(const v_float64 a[4]) { return any_bit(RD_ANY_NAN(v_uint64, a)); }
+#endif
+
+#define RD_CANONICAL_NAN(type, bits, nan)                                                                              \
+    RD_INLINE void settle_##type(v_##type a[4])                                                                        \
+    {                                                                                                                  \
+        if (__builtin_expect(any_nan_##type(a), 0))                                                                    \
+            for (int i = 0; i < 4; i++) {                                                                              \
+                bits is_nan = (bits)(a[i] != a[i]);                                                                    \
+                a[i] = (v_##type)RD_SELECT(is_nan, (bits){0} + (nan), (bits)a[i]);                                     \
+            }                                                                                                          \
+    }
+RD_CANONICAL_NAN(float32, v_uint32, 0x7fc00000u)
+RD_CANONICAL_NAN(float64, v_uint64, 0x7ff8000000000000u)
+
+/* value, or `nan` where the float16 that has these magnitude bits is one. */
+RD_INLINE v_uint16 replace_nan(v_uint16 value, v_uint16 magnitude, uint16_t nan)
+{
+#if RD_VECTOR_BYTES == 64
+    __mmask32 above = _mm512_cmpgt_epi16_mask((__m512i)magnitude, _mm512_set1_epi16(0x7c00));
+    return (v_uint16)_mm512_mask_mov_epi16((__m512i)value, above, _mm512_set1_epi16((short)nan));
+#elif RD_VECTOR_BYTES == 32
+    __m256i above = _mm256_cmpgt_epi16((__m256i)magnitude, _mm256_set1_epi16(0x7c00));
+    return (v_uint16)_mm256_blendv_epi8((__m256i)value, _mm256_set1_epi16((short)nan), above);
+#else
+    v_uint16 above = (v_uint16)((v_int16)magnitude > 0x7c00);
+    return RD_SELECT(above, (v_uint16){0} + nan, value);
+#endif
+}
 
 /* ---- Products of integers ------------------------------------------------------------------------------------ */
 

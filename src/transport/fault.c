@@ -243,8 +243,7 @@ rondo_link *rd_fault_wrap(rondo_link *inner, const struct rd_fault *options)
 rondo_result rd_fault_shorten(const rondo_link_spec *spec, int bytes)
 {
     for (int i = 0; i < spec->socket_count; i++)
-        if (setsockopt(spec->sockets[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes) ||
-            setsockopt(spec->sockets[i], SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes))
-            return rd_fail_errno("cannot set the buffers of a socket to %d bytes", bytes);
+        if (setsockopt(spec->sockets[i], SOL_SOCKET, SO_SNDBUF, &bytes, sizeof bytes))
+            return rd_fail_errno("cannot set the send buffer of a socket to %d bytes", bytes);
     return RONDO_SUCCESS;
 }

@@ -7,7 +7,7 @@
  *   shm.c       slots in a sealed memfd, for ranks of one host
  *   tcp.c       sockets, to and from the caller's memory
  *   fault.c     a wrapper that makes any link worse
- *   adapter.c   a link of one kind dressed as the other, by staging: for tests and for fault.c
+ *   adapter.c   a link of one kind dressed as the other, by staging: for tests
  */
 #ifndef RD_TRANSPORT_TRANSPORT_H
 #define RD_TRANSPORT_TRANSPORT_H
@@ -38,7 +38,8 @@ struct rd_fault {
     rondo_link_result fail_with; /* RONDO_LINK_BROKEN or RONDO_LINK_CLOSED */
 };
 rondo_link *rd_fault_wrap(rondo_link *inner, const struct rd_fault *fault);
-/* Short reads and writes, before sockets become a link: buffers of about `bytes`, so that slices go in parts. */
+/* Short writes, and so short reads, before sockets become a link: send buffers of about `bytes`. (Receive buffers are
+ * left alone: TCP with a window below its segment size does not go in parts, it stalls.) */
 rondo_result rd_fault_shorten(const rondo_link_spec *spec, int bytes);
 
 /* The other face of one end (RD_SENDER or RD_RECEIVER) of a link: slots for a link that moves memory, send and recv for

@@ -1,0 +1,465 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_link.c - the conformance suite: what rondo_transport.h says of a link, for every transport, plain, made worse by
+ * the fault wrapper, and with its other face by the adapter. A transport is done when it passes.
+ */
+#include "link_kit.h"
+
+#include "base/status.h"
+#include "test.h"
+
+#include <pthread.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SLOTS = 4, SLOT_BYTES = 4096 };
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+enum { SLICES = 2000 };
+#else
+enum { SLICES = 10000 };
+#endif
+
+static void open_pair(void **state, struct link_pair *pair) { link_pair_open(pair, *state, SLOTS, SLOT_BYTES); }
+
+static bool has_slots(const struct link_pair *pair) { return pair->ends[RD_SENDER]->caps & RONDO_LINK_SLOTS; }
+
+static uint64_t poll_count(rondo_link *link)
+{
+    uint64_t count = 0;
+    link->ops->poll(link, &count);
+    return count;
+}
+
+/* ---- Order and content ---- */
+
+static void test_one_thread(void **state)
+{
+    struct link_pair pair;
+    struct link_flow flows[2];
+    open_pair(state, &pair);
+    for (int side = 0; side < 2; side++) link_flow_open(&flows[side], &pair, side, SLICES);
+    int64_t deadline = rd_now() + LINK_DEADLINE_NS;
+    while (!(link_flow_over(&flows[0]) && link_flow_over(&flows[1])) && rd_now() < deadline) {
+        if (!link_flow_over(&flows[0])) link_flow_step(&flows[0]);
+        if (!link_flow_over(&flows[1])) link_flow_step(&flows[1]);
+    }
+    for (int side = 0; side < 2; side++) {
+        assert_string_equal(flows[side].trouble, "");
+        assert_int_equal(flows[side].moved, SLICES);
+        link_flow_close(&flows[side]);
+    }
+    assert_int_equal(pair.ends[RD_SENDER]->bytes_sent, flows[RD_RECEIVER].bytes);
+    link_pair_close(&pair);
+}
+
+static void test_two_threads(void **state)
+{
+    struct link_pair pair;
+    struct link_flow flows[2];
+    pthread_t thread;
+    open_pair(state, &pair);
+    for (int side = 0; side < 2; side++) link_flow_open(&flows[side], &pair, side, SLICES);
+    assert_int_equal(pthread_create(&thread, NULL, link_flow_run, &flows[RD_SENDER]), 0);
+    link_flow_run(&flows[RD_RECEIVER]);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    for (int side = 0; side < 2; side++) {
+        assert_string_equal(flows[side].trouble, "");
+        link_flow_close(&flows[side]);
+    }
+    link_pair_close(&pair);
+}
+
+/* One side of it, in its own process. */
+static int run_process(const struct link_kind *kind, int side, rondo_link_spec *spec, int control)
+{
+    struct link_pair pair;
+    struct link_flow flow;
+    if (!link_pair_join(&pair, kind, side, spec, control)) return 1;
+    link_flow_open(&flow, &pair, side, SLICES);
+    link_flow_run(&flow);
+    if (*flow.trouble) fprintf(stderr, "%s\n", flow.trouble);
+    link_flow_close(&flow);
+    link_pair_close(&pair);
+    return *flow.trouble != 0;
+}
+
+static void test_two_processes(void **state)
+{
+    const struct link_kind *kind = *state;
+    int control[2], status;
+    rondo_link_spec specs[2];
+    if (kind->transport->reach == RONDO_REACH_PROCESS) return;
+    assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control), 0);
+    for (int side = 0; side < 2; side++)
+        specs[side] = (rondo_link_spec){.me = side, .peer = !side, .slots = SLOTS, .slot_bytes = SLOT_BYTES,
+                                        .socket_count = kind->sockets};
+    link_sockets(specs[RD_SENDER].sockets, specs[RD_RECEIVER].sockets, kind->sockets);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    int side = child ? RD_RECEIVER : RD_SENDER;
+    close(control[!side]);
+    for (int i = 0; i < kind->sockets; i++) close(specs[!side].sockets[i]);
+    int failed = run_process(kind, side, &specs[side], control[side]);
+    close(control[side]);
+    if (!child) _exit(failed);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_int_equal(failed, 0);
+}
+
+static void test_empty_slices(void **state)
+{
+    struct link_pair pair;
+    unsigned char nothing[1] = {42};
+    open_pair(state, &pair);
+    for (uint64_t n = 0; n < 20; n++) {
+        assert_int_equal(link_put(pair.ends[RD_SENDER], n, nothing, 0), RONDO_LINK_OK);
+        assert_int_equal(link_get(pair.ends[RD_RECEIVER], n, nothing, 0, link_signature(n)), RONDO_LINK_OK);
+    }
+    assert_int_equal(nothing[0], 42);
+    assert_int_equal(pair.ends[RD_SENDER]->bytes_sent, 0);
+    link_pair_close(&pair);
+}
+
+/* ---- Credits ---- */
+
+/* Sends with nobody receiving, until nothing has moved for a while. Returns how many were taken. */
+static uint64_t fill_up(struct link_pair *pair, unsigned char *memory)
+{
+    rondo_link *sender = pair->ends[RD_SENDER];
+    uint64_t sent = 0, count = 0, before;
+    for (int stuck = 0; stuck < 120 && sent < 100000; stuck++) {
+        void *place = memory + sent % sender->slots * SLOT_BYTES;
+        rondo_link_result result = RONDO_LINK_AGAIN;
+        if (has_slots(pair)) result = sender->ops->reserve(sender, &place);
+        else if (sent - count < sender->slots) result = RONDO_LINK_OK; /* this memory is ours again */
+        if (result == RONDO_LINK_OK) {
+            link_fill(place, sent, SLOT_BYTES);
+            result = has_slots(pair) ? sender->ops->commit(sender, SLOT_BYTES, link_signature(sent))
+                                     : sender->ops->send(sender, place, SLOT_BYTES, link_signature(sent));
+        }
+        before = count;
+        assert_in_range(result, RONDO_LINK_OK, RONDO_LINK_AGAIN);
+        assert_int_equal(sender->ops->poll(sender, &count), RONDO_LINK_OK);
+        if (result == RONDO_LINK_OK) sent++;
+        if (result == RONDO_LINK_OK || count > before) stuck = 0;
+        assert_true(count <= sent && sent <= count + sender->slots);
+        if (stuck > 20) usleep(300); /* the kernel may yet move what it holds */
+    }
+    return sent;
+}
+
+static void test_credits(void **state)
+{
+    const struct link_kind *kind = *state;
+    struct link_pair pair;
+    unsigned char memory[8 * SLOT_BYTES], got[SLOT_BYTES];
+    open_pair(state, &pair);
+    rondo_link *sender = pair.ends[RD_SENDER];
+    uint64_t sent = fill_up(&pair, memory);
+    if (!kind->sockets) assert_int_equal(sent, SLOTS);
+    assert_in_range(sent, sender->slots, 99999);
+    for (uint64_t n = 0; n < sent; n++) {
+        assert_int_equal(link_get(pair.ends[RD_RECEIVER], n, got, SLOT_BYTES, link_signature(n)), RONDO_LINK_OK);
+        assert_true(link_filled(got, n, SLOT_BYTES));
+        poll_count(sender); /* what did not fit moves on */
+    }
+    int64_t deadline = rd_now() + LINK_DEADLINE_NS;
+    while (poll_count(sender) < sent && rd_now() < deadline) continue;
+    assert_int_equal(poll_count(sender), sent);
+    assert_int_equal(link_put(sender, sent, memory, 1), RONDO_LINK_OK);
+    assert_int_equal(link_get(pair.ends[RD_RECEIVER], sent, got, 1, link_signature(sent)), RONDO_LINK_OK);
+    link_pair_close(&pair);
+}
+
+/* Reserves a slot, however often it is told to try again. */
+static unsigned char *reserve(rondo_link *sender)
+{
+    void *place = NULL;
+    for (int tries = 0; tries < 1000 && !place; tries++)
+        if (sender->ops->reserve(sender, &place) != RONDO_LINK_OK) place = NULL;
+    assert_non_null(place);
+    return place;
+}
+
+static void test_reserve_ahead(void **state)
+{
+    struct link_pair pair;
+    unsigned char *places[SLOTS], got[SLOT_BYTES];
+    rondo_view view;
+    open_pair(state, &pair);
+    if (!has_slots(&pair)) return link_pair_close(&pair);
+    rondo_link *sender = pair.ends[RD_SENDER];
+    for (uint64_t n = 0; n < SLOTS; n++) {
+        places[n] = reserve(sender);
+        assert_int_equal((uintptr_t)places[n] % 64, 0);
+        for (uint64_t m = 0; m < n; m++)
+            assert_true(places[m] + SLOT_BYTES <= places[n] || places[n] + SLOT_BYTES <= places[m]);
+    }
+    void *more;
+    assert_int_equal(sender->ops->reserve(sender, &more), RONDO_LINK_AGAIN);
+    if (sender->caps & RONDO_LINK_VIEW) {
+        assert_int_equal(sender->ops->view(sender, &view), RONDO_LINK_OK);
+        assert_int_equal(view.count, SLOTS);
+        for (uint64_t n = 0; n < SLOTS; n++)
+            assert_ptr_equal(places[n], view.base + n * view.stride + sizeof(rondo_slot));
+    }
+    for (uint64_t n = SLOTS; n-- > 0;) link_fill(places[n], n, SLOT_BYTES); /* filled in any order, committed in one */
+    assert_int_equal(poll_count(pair.ends[RD_RECEIVER]), 0);
+    for (uint64_t n = 0; n < SLOTS; n++)
+        assert_int_equal(sender->ops->commit(sender, SLOT_BYTES, link_signature(n)), RONDO_LINK_OK);
+    for (uint64_t n = 0; n < SLOTS; n++) {
+        assert_int_equal(link_get(pair.ends[RD_RECEIVER], n, got, SLOT_BYTES, link_signature(n)), RONDO_LINK_OK);
+        assert_true(link_filled(got, n, SLOT_BYTES));
+    }
+    link_pair_close(&pair);
+}
+
+/* What the receiver leaves in a slot the sender reads, after done and until it reserves that slot again. */
+static void test_return(void **state)
+{
+    struct link_pair pair;
+    void *place;
+    open_pair(state, &pair);
+    rondo_link *sender = pair.ends[RD_SENDER], *receiver = pair.ends[RD_RECEIVER];
+    if (!(sender->caps & RONDO_LINK_RETURN)) return link_pair_close(&pair);
+    int64_t deadline = rd_now() + LINK_DEADLINE_NS;
+    for (uint64_t n = 0; n < 50; n++) {
+        unsigned char *mine = reserve(sender);
+        link_fill(mine, n, SLOT_BYTES);
+        assert_int_equal(sender->ops->commit(sender, SLOT_BYTES, link_signature(n)), RONDO_LINK_OK);
+        assert_int_equal(poll_count(sender), n);
+        while (receiver->ops->peek(receiver, SLOT_BYTES, link_signature(n), &place) != RONDO_LINK_OK)
+            assert_true(rd_now() < deadline);
+        assert_true(link_filled(place, n, SLOT_BYTES));
+        link_fill(place, n + 1000, SLOT_BYTES);
+        assert_int_equal(receiver->ops->release(receiver), RONDO_LINK_OK);
+        while (poll_count(sender) <= n) assert_true(rd_now() < deadline);
+        assert_true(link_filled(mine, n + 1000, SLOT_BYTES));
+    }
+    link_pair_close(&pair);
+}
+
+/* ---- Mismatch ---- */
+
+static void check_mismatch(void **state, size_t expected_bytes, uint64_t expected_signature)
+{
+    struct link_pair pair;
+    unsigned char memory[SLOT_BYTES], got[SLOT_BYTES];
+    uint64_t signature = 0, bytes = 0;
+    open_pair(state, &pair);
+    rondo_link *receiver = pair.ends[RD_RECEIVER];
+    for (uint64_t n = 0; n < 3; n++) {
+        link_fill(memory, n, 100);
+        assert_int_equal(link_put(pair.ends[RD_SENDER], n, memory, 100), RONDO_LINK_OK);
+        if (n < 2) assert_int_equal(link_get(receiver, n, got, 100, link_signature(n)), RONDO_LINK_OK);
+    }
+    for (int twice = 0; twice < 2; twice++) {
+        if (receiver->caps & RONDO_LINK_SLOTS || !twice)
+            assert_int_equal(link_get(receiver, 2, got, expected_bytes, expected_signature), RONDO_LINK_MISMATCH);
+        receiver->ops->seen(receiver, &signature, &bytes);
+        assert_int_equal(signature, link_signature(2));
+        assert_int_equal(bytes, 100);
+    }
+    bool native = receiver->caps & RONDO_LINK_VIEW;
+    assert_true(poll_count(receiver) <= (native ? 3 : 2));
+    if (native) { /* it is still there for who expects it */
+        assert_int_equal(link_get(receiver, 2, got, 100, link_signature(2)), RONDO_LINK_OK);
+        assert_true(link_filled(got, 2, 100));
+    }
+    link_pair_close(&pair);
+}
+
+static void test_mismatch(void **state)
+{
+    check_mismatch(state, 100, link_signature(3));
+    check_mismatch(state, 99, link_signature(2));
+    check_mismatch(state, 101, link_signature(2));
+    check_mismatch(state, 0, link_signature(2));
+    check_mismatch(state, SLOT_BYTES, 0);
+}
+
+/* ---- The end ---- */
+
+/* All that was sent before the close arrives, then CLOSED. */
+static void test_close_after_data(void **state)
+{
+    struct link_pair pair;
+    unsigned char memory[3][SLOT_BYTES], got[SLOT_BYTES];
+    open_pair(state, &pair);
+    rondo_link *sender = pair.ends[RD_SENDER], *receiver = pair.ends[RD_RECEIVER];
+    for (uint64_t n = 0; n < 3; n++) {
+        link_fill(memory[n], n, SLOT_BYTES);
+        assert_int_equal(link_put(sender, n, memory[n], SLOT_BYTES), RONDO_LINK_OK);
+    }
+    int64_t deadline = rd_now() + LINK_DEADLINE_NS;
+    bool at_once = ((const struct link_kind *)*state)->sockets; /* sockets take it all; slots come back when released */
+    while (at_once && poll_count(sender) < 3) assert_true(rd_now() < deadline);
+    link_pair_close_end(&pair, RD_SENDER);
+    for (uint64_t n = 0; n < 3; n++) {
+        assert_int_equal(link_get(receiver, n, got, SLOT_BYTES, link_signature(n)), RONDO_LINK_OK);
+        assert_true(link_filled(got, n, SLOT_BYTES));
+    }
+    assert_int_equal(link_get(receiver, 3, got, SLOT_BYTES, link_signature(3)), RONDO_LINK_CLOSED);
+    uint64_t count;
+    assert_int_equal(receiver->ops->poll(receiver, &count), RONDO_LINK_CLOSED);
+    assert_int_equal(count, 3);
+    assert_int_equal(link_nap(receiver, &pair.bells[RD_RECEIVER], 3, LINK_DEADLINE_NS), 0);
+    link_pair_close(&pair);
+}
+
+/* A sender whose peer is gone learns it as soon as it waits for the peer. SIGPIPE would end the test. */
+static void test_receiver_closes_early(void **state)
+{
+    const struct link_kind *kind = *state;
+    struct link_pair pair;
+    unsigned char memory[SLOT_BYTES] = {0}, got[SLOT_BYTES];
+    rondo_link_result result = RONDO_LINK_OK;
+    open_pair(state, &pair);
+    assert_int_equal(link_put(pair.ends[RD_SENDER], 0, memory, 64), RONDO_LINK_OK);
+    assert_int_equal(link_get(pair.ends[RD_RECEIVER], 0, got, 64, link_signature(0)), RONDO_LINK_OK);
+    link_pair_close_end(&pair, RD_RECEIVER);
+    for (uint64_t n = 1; n < 10000 && result == RONDO_LINK_OK; n++)
+        result = link_put(pair.ends[RD_SENDER], n, memory, SLOT_BYTES);
+    if (result != RONDO_LINK_BROKEN || !kind->sockets) assert_int_equal(result, RONDO_LINK_CLOSED);
+    link_pair_close(&pair);
+}
+
+/* ---- Sleep and wake ---- */
+
+struct later {
+    struct link_pair *pair;
+    int side; /* that does it */
+    bool closes;
+    uint64_t slices;
+    unsigned char memory[SLOT_BYTES];
+    rondo_link_result result;
+    _Atomic bool over;
+};
+
+static void *do_later(void *argument)
+{
+    struct later *later = argument;
+    rondo_link *link = later->pair->ends[later->side];
+    usleep(20000);
+    if (later->closes) link_pair_close_end(later->pair, later->side);
+    for (uint64_t n = 0; n < later->slices && later->result == RONDO_LINK_OK; n++)
+        later->result = later->side == RD_SENDER
+                            ? link_put(link, n, later->memory, SLOT_BYTES)
+                            : link_get(link, n, later->memory, SLOT_BYTES, link_signature(n));
+    later->over = true;
+    return NULL;
+}
+
+/* The other side sleeps until its count passes `seen`, or the link ends. */
+static void sleep_until(struct later *later, uint64_t seen)
+{
+    struct link_pair *pair = later->pair;
+    pthread_t thread;
+    uint64_t count = 0;
+    rondo_link_result result = RONDO_LINK_OK;
+    rondo_link *link = pair->ends[!later->side];
+    int64_t slept = 0, deadline = rd_now() + LINK_DEADLINE_NS;
+    assert_int_equal(pthread_create(&thread, NULL, do_later, later), 0);
+    while (rd_now() < deadline && count <= seen && result == RONDO_LINK_OK) {
+        slept += link_nap(link, &pair->bells[!later->side], seen, LINK_DEADLINE_NS);
+        result = link->ops->poll(link, &count);
+    }
+    int64_t woke = rd_now();
+    while (!later->over) link->ops->poll(link, &count);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_int_equal(later->result, RONDO_LINK_OK);
+    assert_true(woke < deadline);
+    assert_true(slept > 5000000);
+    assert_int_equal(result, later->closes ? RONDO_LINK_CLOSED : RONDO_LINK_OK);
+}
+
+/* A receiver that waits for slice n; links that must be told what to expect are told. */
+static void expect(rondo_link *receiver, uint64_t n, unsigned char *to)
+{
+    void *place;
+    rondo_link_result result = RONDO_LINK_AGAIN;
+    for (int tries = 0; tries < 100; tries++) {
+        if (receiver->caps & RONDO_LINK_SLOTS)
+            receiver->ops->peek(receiver, SLOT_BYTES, link_signature(n), &place);
+        else if (result == RONDO_LINK_AGAIN)
+            result = receiver->ops->recv(receiver, to, SLOT_BYTES, link_signature(n));
+        poll_count(receiver);
+    }
+}
+
+static void test_receiver_wakes(void **state)
+{
+    unsigned char got[SLOT_BYTES];
+    for (int closes = 0; closes < 2; closes++) {
+        struct link_pair pair;
+        struct later later = {.pair = &pair, .side = RD_SENDER, .closes = closes, .slices = !closes};
+        open_pair(state, &pair);
+        expect(pair.ends[RD_RECEIVER], 0, got);
+        sleep_until(&later, 0);
+        link_pair_close(&pair);
+    }
+}
+
+static void test_sender_wakes(void **state)
+{
+    const struct link_kind *kind = *state;
+    unsigned char memory[8 * SLOT_BYTES] = {0};
+    for (int closes = 0; closes < (kind->sockets ? 1 : 2); closes++) { /* a socket's close is the test above */
+        struct link_pair pair;
+        open_pair(state, &pair);
+        uint64_t sent = fill_up(&pair, memory), done = poll_count(pair.ends[RD_SENDER]);
+        assert_true(done < sent);
+        struct later later = {.pair = &pair, .side = RD_RECEIVER, .closes = closes, .slices = closes ? 0 : sent};
+        sleep_until(&later, done);
+        link_pair_close(&pair);
+    }
+}
+
+/* ---- Every kind ---- */
+
+static const struct {
+    const char *name;
+    CMUnitTestFunction function;
+} cases[] = {
+    {"one thread", test_one_thread},
+    {"two threads", test_two_threads},
+    {"two processes", test_two_processes},
+    {"empty slices", test_empty_slices},
+    {"credits", test_credits},
+    {"reserve ahead", test_reserve_ahead},
+    {"return", test_return},
+    {"mismatch", test_mismatch},
+    {"close after data", test_close_after_data},
+    {"receiver closes early", test_receiver_closes_early},
+    {"receiver wakes", test_receiver_wakes},
+    {"sender wakes", test_sender_wakes},
+};
+enum { CASES = sizeof cases / sizeof cases[0], BASES = 5, DRESSES = 4, TESTS = CASES * BASES * DRESSES };
+
+int main(void)
+{
+    static const struct link_kind bases[BASES] = {
+        {.name = "loop", .transport = &rd_transport_loop},
+        {.name = "shm", .transport = &rd_transport_shm},
+        {.name = "tcp, 1 socket", .transport = &rd_transport_tcp, .sockets = 1},
+        {.name = "tcp, 2 sockets", .transport = &rd_transport_tcp, .sockets = 2},
+        {.name = "tcp, 4 sockets", .transport = &rd_transport_tcp, .sockets = 4},
+    };
+    static struct link_kind kinds[BASES * DRESSES];
+    static struct CMUnitTest tests[TESTS];
+    static char names[TESTS][96];
+    for (int i = 0; i < TESTS; i++) {
+        struct link_kind *kind = &kinds[i / CASES];
+        const struct link_kind *base = &bases[i / CASES / DRESSES];
+        *kind = *base;
+        kind->fault = i / CASES & 1;
+        kind->adapted = i / CASES & 2;
+        snprintf(kind->name, sizeof kind->name, "%s%s%s", base->name, kind->fault ? ", faults" : "",
+                 kind->adapted ? ", adapted" : "");
+        snprintf(names[i], sizeof names[i], "%s: %s", kind->name, cases[i % CASES].name);
+        tests[i] = (struct CMUnitTest){.name = names[i], .test_func = cases[i % CASES].function, .initial_state = kind};
+    }
+    return _cmocka_run_group_tests("links", tests, TESTS, NULL, NULL);
+}

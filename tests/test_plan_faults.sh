@@ -1,0 +1,54 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# test_plan_faults.sh - shows that the tests of the schedule can fail: plants one fault at a time in a copy of
+# rondo_plan.h and expects the test named with it to find it (exit 1 to 9 and a FAILED line, not a crash or a hang).
+set -u
+here=$(realpath "$(dirname "$0")")
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+bad=0
+
+# check TEST: compiles TEST against $work/rondo_plan.h, for few ranks, and runs it; returns its exit status.
+check() {
+    ${CC:-cc} -std=c11 -O1 -w -D_GNU_SOURCE -DMOST_RANKS=64 -I"$work" -I"$here" "$here/$1.c" -o "$work/$1" -lcmocka \
+        2>"$work/log" || { cat "$work/log"; return 99; }
+    timeout 60 "$work/$1" >"$work/log" 2>&1
+}
+
+fault() { # TEST NAME SED
+    sed -e "$3" "$here/../include/rondo_plan.h" >"$work/rondo_plan.h"
+    if cmp -s "$work/rondo_plan.h" "$here/../include/rondo_plan.h"; then
+        echo "FAILED  $2: the place to plant it is gone from rondo_plan.h"; bad=1; return
+    fi
+    check "$1"; local rc=$?
+    if [ $rc -gt 0 ] && [ $rc -lt 10 ] && grep -q 'FAILED' "$work/log"; then echo "found   $2, by $1"
+    else echo "FAILED  $2: $1 did not find it (exit $rc)"; tail -3 "$work/log"; bad=1; fi
+}
+
+cp "$here/../include/rondo_plan.h" "$work/"
+for test in test_plan test_plan_chunks; do
+    check $test || { echo "FAILED  $test fails without a fault"; cat "$work/log"; exit 1; }
+done
+
+at='rondo_ring_rank(p, (int64_t)p->position'
+rs='/rondo_step_ring_reduce_scatter(const/,/^}/ s' ag='/rondo_step_ring_all_gather(const/,/^}/ s'
+chain='/rondo_step_ring_chain(const/,/^}/ s' flat='/rondo_step_flat(const/,/^}/ s'
+fault test_plan 'wrong chunk sent' "$rs/position - 1 - s/position - 2 - s/"
+fault test_plan 'wrong chunk received' "$ag/position - 1 - s/position - s/"
+fault test_plan 'chunk c ends on the rank after c' \
+    "$rs/position - 1 - s/position - s/; $rs/position - 2 - s/position - 1 - s/"
+fault test_plan 'wrong peer to send to' "$ag/send_to = $at + 1/send_to = $at + 2/"
+fault test_plan 'wrong peer in flat' "$flat/gather ? ahead : behind/ahead/"
+fault test_plan 'flat adds against the ring' \
+    "$flat/position + away/position - AWAY/; $flat/position - away/position + away/; $flat/AWAY/away/"
+fault test_plan 'wrong action, a step too late' "$rs/p->size - 2 ?/p->size - 1 ?/"
+fault test_plan 'adds where it should replace' "$ag/RONDO_REPLACE/RONDO_REDUCE/"
+fault test_plan 'sends its own term twice' "$rs/send_own = s == 0/send_own = s <= 1/"
+fault test_plan 'rounds the first partial sum' "$rs/wide \&\& s > 0/wide \&\& s > 1/"
+fault test_plan 'chain sends before it received' "$chain/s == 1 \&\& along/s == 0 \&\& along/"
+fault test_plan 'chain ends too early' "$chain/along < p->size - 1/along < p->size - 2/"
+fault test_plan 'takes positions for ranks' "s/return p->order ? p->order\[at\] : at/return at/"
+fault test_plan_chunks 'loses the last, incomplete grain' "s/before > full ? count/before >= full ? count/"
+fault test_plan_chunks 'overflows near 2^64' "s/before > full ? count : //"
+fault test_plan_chunks 'takes bounds that end before count' "s/if (bounds \&\& bounds\[chunks\] != count) return -1;//"
+exit $bad
