@@ -12,6 +12,7 @@ CC      := gcc
 endif
 BUILD   ?= build
 OPT     ?= -O2
+KERNEL_OPT ?= -O3
 SAN     ?=
 JOBS    ?= $(shell nproc)
 PACKAGES = gcc libc6-dev libhwloc-dev libsodium-dev libcmocka-dev
@@ -46,9 +47,9 @@ $(BUILD)/obj/%.o: %.c
 	$(call say,CC,$<)$(CC) $(CPPFLAGS) $(CFLAGS) $(CFLAGS_$(basename $(notdir $<))) -MMD -MP -c $< -o $@
 
 # The same kernels once for each instruction set; chosen at run time.
-CFLAGS_kernels_portable = -O3
-CFLAGS_kernels_avx2     = -O3 -mavx2 -mf16c
-CFLAGS_kernels_avx512   = -O3 -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+CFLAGS_kernels_portable = $(KERNEL_OPT)
+CFLAGS_kernels_avx2     = $(KERNEL_OPT) -mavx2 -mf16c
+CFLAGS_kernels_avx512   = $(KERNEL_OPT) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 
 $(BUILD)/librondo.a: $(call object,$(LIB_SRC))
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
@@ -111,13 +112,13 @@ check-layers: all
 	@tests/layers.sh $(BUILD)/obj
 
 asan:
-	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/asan OPT=-O1 SAN="-fsanitize=address -fno-omit-frame-pointer" all tests
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/asan OPT=-O1 KERNEL_OPT=-O1 SAN="-fsanitize=address -fno-omit-frame-pointer" all tests
 	@tests/run.sh build/asan
 ubsan:
-	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/ubsan OPT=-O1 SAN="-fsanitize=undefined,float-cast-overflow -fno-sanitize-recover=all" all tests
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/ubsan OPT=-O1 KERNEL_OPT=-O1 SAN="-fsanitize=undefined,float-cast-overflow -fno-sanitize-recover=all" all tests
 	@tests/run.sh build/ubsan
 tsan:
-	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/tsan OPT=-O1 SAN="-fsanitize=thread" all tests
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/tsan OPT=-O1 KERNEL_OPT=-O1 SAN="-fsanitize=thread" all tests
 	@tests/run.sh build/tsan
 
 lint:

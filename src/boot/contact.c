@@ -86,6 +86,14 @@ rondo_result rd_contact_unpack(rd_contact *contact, const unsigned char bytes[RD
     return RONDO_SUCCESS;
 }
 
+void rd_contact_restrain(rd_contact *contact)
+{
+    if (contact->addresses < 0 || contact->addresses > ADDRESSES) contact->addresses = 0;
+    for (int i = 0; i < ADDRESSES; i++) contact->address[i][sizeof contact->address[i] - 1] = 0;
+    contact->unix_name[sizeof contact->unix_name - 1] = 0;
+    contact->hostname[sizeof contact->hostname - 1] = 0;
+}
+
 /* ---- Which address first ---- */
 
 /* The family's address bytes; 0 for other families. */

@@ -146,6 +146,7 @@ rondo_result rd_member_set_contacts(rd_member *member, const rd_contact *contact
     rd_contact *copy = malloc(bytes);
     if (!copy) return rd_fail(RONDO_SYSTEM_ERROR, "no memory for the contacts of %d ranks", member->job.world);
     memcpy(copy, contacts, bytes);
+    for (int rank = 0; rank < member->job.world; rank++) rd_contact_restrain(&copy[rank]);
     rd_service_lock();
     free(member->contacts);
     member->contacts = copy;

@@ -76,6 +76,8 @@ void rd_control_describe_left(const rd_member *member, int rank, char *text, siz
 
 rondo_result rd_contact_here(rd_contact *contact, const rd_settings *settings, int tcp_port,
                              const unsigned char token[16]);
+/* A contact that came from elsewhere without rd_contact_unpack: every text ends, every number is in range. */
+void rd_contact_restrain(rd_contact *contact);
 /* The peer's addresses in the order to try them: those on a subnet of ours first, those that are our own last. */
 int rd_contact_order(const rd_contact *contact, bool same_host, int order[4]);
 
