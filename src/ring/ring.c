@@ -234,6 +234,13 @@ static rondo_link_result consumed(rd_op *op, rd_flow *flow, const rd_event *e)
     return RONDO_LINK_OK;
 }
 
+static void record(const rd_op *op, const rd_flow *flow, const rd_event *e)
+{
+    if (e->receives)
+        rd_trace_received(op->trace, flow->event - 1, &e->in, e->part, e->in_bytes, flow->slice, flow->channel);
+    if (e->sends) rd_trace_sent(op->trace, flow->event, &e->out, e->part, e->out_bytes, flow->slice, flow->channel);
+}
+
 static rondo_link_result run_event(rd_op *op, rd_flow *flow, const rd_event *e)
 {
     void *in = NULL, *place = NULL;
@@ -254,6 +261,7 @@ static rondo_link_result run_event(rd_op *op, rd_flow *flow, const rd_event *e)
     if (e->sends && (r = hand_over(op, flow, e, place)) != RONDO_LINK_OK) return r;
     if (e->receives && (flow->blocked = RD_NEEDS_IN, r = consumed(op, flow, e)) != RONDO_LINK_OK) return r;
     flow->blocked = RD_FREE;
+    if (op->trace) record(op, flow, e);
     return RONDO_LINK_OK;
 }
 
