@@ -19,10 +19,10 @@
  *   poll                       rd_slots_poll: has_come, not_come          src/transport/slots.c
  *   reserve, commit            rd_slots_reserve, rd_slots_commit          src/transport/slots.c
  *   peek, release              rd_slots_peek, rd_slots_release            src/transport/slots.c
- *   second look                rd_slots_arm, then the stop word           src/transport/slots.c, the wait loop
+ *   second look                rd_slots_arm; sleep_on_bell                src/transport/slots.c, src/core/wait.c
  *   WORD, arm, disarm, snooze  rd_bell_arm, rd_bell_disarm, rd_bell_sleep src/base/bell.c
  *   ring, wake                 rd_ringer_ring, rd_bell_wake               src/base/bell.h, bell.c
- *   STOP                       the stop word that rondo_comm_abort and the service thread set
+ *   STOP, aborter              rd_stop.word, rd_comm_stop                 src/core/comm.h, wait.c
  *
  * Stores are those of x86 (total store order): each thread has a buffer of its last ROOM stores, which reach memory in
  * their order but at any time; its own loads see them, other threads' do not. A fence, an atomic exchange and a system
