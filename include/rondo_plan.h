@@ -308,8 +308,8 @@ RONDO_PLAN_FN rondo_step rondo_step_ring_all_gather(const rondo_plan *p, int32_t
     return t;
 }
 
-/* Rooted collectives are a chain round the ring: broadcast from root, reduce from the rank after root to root. The first
- * only sends, the last only receives; one in the middle receives in step 0 and sends in step 1, slice by slice. */
+/* Rooted collectives are a chain round the ring: broadcast from root, reduce from the rank after root to root. The
+ * first only sends, the last only receives; one between them receives in step 0 and sends in step 1, slice by slice. */
 RONDO_PLAN_FN rondo_step rondo_step_ring_chain(const rondo_plan *p, int32_t s)
 {
     int reduce = p->collective == RONDO_COLL_REDUCE;

@@ -314,7 +314,8 @@ static void test_keyless(void **state)
     settings.require_key = 1;
     assert_int_equal(knock(&job, RD_WIRE_VERSION, job.root[1], text), RD_DIAL_ELSEWHERE);
     assert_non_null(strstr(text, "RONDO_REQUIRE_KEY"));
-    assert_int_equal(knock(&job, RD_WIRE_VERSION, job.root[0], text), RD_DIALED); /* one user on one host is proof enough */
+    assert_int_equal(knock(&job, RD_WIRE_VERSION, job.root[0], text),
+                     RD_DIALED);                                  /* one user on one host is proof enough */
     assert_int_equal(rd_service_start(&settings), RONDO_SUCCESS); /* now the server insists as well */
     settings.require_key = 0;
     assert_int_equal(knock(&job, RD_WIRE_VERSION, job.root[1], text), RD_DIAL_FAILED);
@@ -325,10 +326,10 @@ int main(void)
 {
     if (rd_settings_load(&settings, NULL) != RONDO_SUCCESS) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys_and_versions), cmocka_unit_test(test_worlds),
+        cmocka_unit_test(test_keys_and_versions),    cmocka_unit_test(test_worlds),
         cmocka_unit_test(test_capture_holds_no_key), cmocka_unit_test(test_replay),
-        cmocka_unit_test(test_replayed_server), cmocka_unit_test(test_reflection),
-        cmocka_unit_test(test_every_byte_counts), cmocka_unit_test(test_keyless),
+        cmocka_unit_test(test_replayed_server),      cmocka_unit_test(test_reflection),
+        cmocka_unit_test(test_every_byte_counts),    cmocka_unit_test(test_keyless),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

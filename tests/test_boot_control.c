@@ -57,8 +57,10 @@ static void check_talk(int world, bool threads, bool tcp)
 {
     struct run *run = run_new(world, LIMIT_S);
     run->argument = tcp;
-    if (threads) run_threads(run, talk);
-    else run_processes(run, talk);
+    if (threads)
+        run_threads(run, talk);
+    else
+        run_processes(run, talk);
     for (int i = 0; i < world; i++) check_result(run, i, RONDO_SUCCESS);
     run_free(run);
 }
@@ -191,7 +193,8 @@ static void abort_one(rank *r)
         result = rd_member_accept(r->member, (r->me + 2) % r->run->world, 9, 0, rd_deadline(10), &fd);
         rank_note(r, result);
         if (!rank_wait_stop(r, 5)) rank_note(r, rd_fail(RONDO_TIMEOUT, "stop was not called"));
-        if (strcmp(r->stop_text, RESULT(r).text)) rank_note(r, rd_fail(RONDO_INTERNAL_ERROR, "stop said %s", r->stop_text));
+        if (strcmp(r->stop_text, RESULT(r).text))
+            rank_note(r, rd_fail(RONDO_INTERNAL_ERROR, "stop said %s", r->stop_text));
     }
     r->run->step++;
     wait_for_int(&r->run->step, 2 * r->run->world, LIMIT_S);
@@ -260,12 +263,9 @@ static void test_no_connection(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_connections),
-        cmocka_unit_test(test_death),
-        cmocka_unit_test(test_goodbyes),
-        cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_no_connection),
-        cmocka_unit_test(test_connections_of_threads),
+        cmocka_unit_test(test_connections),   cmocka_unit_test(test_death),
+        cmocka_unit_test(test_goodbyes),      cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_no_connection), cmocka_unit_test(test_connections_of_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -35,6 +35,7 @@
             "flat all-reduce up to this many ranks on a host")                                                        \
     SETTING(spin, "RONDO_SPIN", NUMBER, "-1", -1, 1000000, NULL,                                                      \
             "polls before a wait yields; -1: 1000, or 20 when ranks share cores")                                     \
+    SETTING(trace, "RONDO_TRACE", TEXT, NULL, 0, 0, NULL, "file to append a record of every slice to (rondo_trace.h)") \
     SETTING(interface, "RONDO_INTERFACE", TEXT, NULL, 0, 0, NULL,                                                     \
             "network interfaces: a list of prefixes, =exact, ^not")                                                   \
     SETTING(port, "RONDO_PORT", NUMBER, "0", 0, 65535, NULL,                                                          \

@@ -84,10 +84,14 @@ static rondo_result run(rondo_comm *comm, const rd_call *call, const rondo_strea
         comm->calls--;
         return note(comm, result, rd_last_error());
     }
+    comm->op.trace = comm->trace;
+    if (comm->trace)
+        rd_trace_call(comm->trace, comm->calls, &comm->op.plan, call->dtype, call->op, comm->wiring.channels);
     rd_op_start(&comm->op);
     unsigned floats = rd_fp_enter();
     result = rd_comm_drive(comm, call->name);
     rd_fp_leave(floats);
+    if (comm->trace) rd_trace_end(comm->trace, result);
     if (result) return note(comm, result, comm->stop.text);
     rd_member_completed(comm->member, comm->calls);
     return RONDO_SUCCESS;

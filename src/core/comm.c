@@ -30,6 +30,7 @@ static void discard(rondo_comm *comm)
     free(comm->out);
     free(comm->in);
     free(comm->order);
+    rd_trace_close(comm->trace);
     for (int c = 0; c < RONDO_COLLECTIVES; c++)
         for (int wide = 0; wide < 2; wide++) free(comm->schedules[c][wide].steps);
     rd_bell_close(&comm->bell);
@@ -76,6 +77,7 @@ static rondo_result create(rondo_comm **out, const rd_job *job, const rd_setting
     comm->out = calloc(n * RD_MAX_CHANNELS, sizeof *comm->out);
     comm->in = calloc(n * RD_MAX_CHANNELS, sizeof *comm->in);
     if (!comm->order || !comm->out || !comm->in) result = rd_fail_errno("no memory for the links of %d ranks", comm->size);
+    if (result == RONDO_SUCCESS && settings->trace) result = rd_trace_open(&comm->trace, settings->trace, comm->rank);
     if (result == RONDO_SUCCESS) result = join(comm, job);
     if (result != RONDO_SUCCESS) {
         /* If another rank's trouble is known, it says more than what it led to here. */

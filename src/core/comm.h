@@ -55,6 +55,7 @@ struct rondo_comm {
     rd_reduction reductions[RONDO_DTYPES][RONDO_OPS];
     rd_schedule schedules[RONDO_COLLECTIVES][2]; /* [collective][wide] */
     rd_op op;             /* the call in progress */
+    rd_trace *trace;      /* NULL unless RONDO_TRACE asks for one */
 
     char error[RD_ERROR_BYTES];
 };

@@ -5,11 +5,13 @@
  *   exec.c   an operation as a whole: start, advance, arm, what it waits for
  *   ring.c   steps that go to one neighbour and come from the other
  *   flat.c   steps that meet every rank of the host at once
+ *   trace.c  what they did, for those who want to see it
  */
 #ifndef RD_RING_EXEC_H
 #define RD_RING_EXEC_H
 
 #include "reduce/reduce.h"
+#include "ring/trace.h"
 #include "rondo_plan.h"
 #include "rondo_transport.h"
 
@@ -100,6 +102,7 @@ typedef struct rd_op {
     const rd_reduction *reduction; /* also tells the element size of pure moves */
     rd_wiring *wiring;
     uint64_t signature;
+    rd_trace *trace; /* NULL: none */
     size_t slice_elements;
     int block;
     rd_flow flow[RD_MAX_CHANNELS];

@@ -50,10 +50,20 @@ static rondo_link_result publish(rd_op *op)
         flat->place[flat->publish_at][flat->published % RD_FLAT_SLOTS] = place;
         if ((r = wire->link->ops->commit(wire->link, bytes, op->signature)) != RONDO_LINK_OK) return r;
         wire->used++;
+        if (op->trace) rd_trace_sent(op->trace, flat->publish_at, &step, part, bytes, flat->published, 0);
     }
     flat->publish_at = 0;
     flat->published++;
     return RONDO_LINK_OK;
+}
+
+/* All terms of a slice of my chunk arrived, and its sum went back to all. */
+static void record_sums(const rd_op *op, rondo_range part, uint64_t slice)
+{
+    int32_t peers = op->plan.size - 1;
+    size_t bytes = part.count * op->reduction->bytes;
+    for (int32_t s = 0; s < peers; s++) rd_trace_received(op->trace, s, &op->steps[s], part, bytes, slice, 0);
+    for (int32_t s = peers; s < 2 * peers; s++) rd_trace_sent(op->trace, s, &op->steps[s], part, bytes, slice, 0);
 }
 
 static rondo_link_result reduce(rd_op *op)
@@ -80,6 +90,7 @@ static rondo_link_result reduce(rd_op *op)
         if (r != RONDO_LINK_OK) return r;
         wire->used++;
     }
+    if (op->trace) record_sums(op, part, flat->reduced);
     flat->reduce_at = 0;
     flat->reduced++;
     return RONDO_LINK_OK;
@@ -101,6 +112,8 @@ static rondo_link_result collect(rd_op *op)
         /* Step `collect_at` published to the rank that this step collects from. */
         void *place = flat->place[flat->collect_at][flat->collected % RD_FLAT_SLOTS];
         if (bytes) rd_copy(rd_op_output(op, step.recv_chunk, part), NULL, place, bytes, false);
+        if (op->trace)
+            rd_trace_received(op->trace, peers + flat->collect_at, &step, part, bytes, flat->collected, 0);
     }
     flat->collect_at = 0;
     flat->collected++;

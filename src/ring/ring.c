@@ -239,6 +239,13 @@ static rondo_link_result consumed(rd_op *op, rd_flow *flow, const rd_event *e)
     return RONDO_LINK_OK;
 }
 
+static void record(const rd_op *op, const rd_flow *flow, const rd_event *e)
+{
+    if (e->receives)
+        rd_trace_received(op->trace, flow->event - 1, &e->in, e->part, e->in_bytes, flow->slice, flow->channel);
+    if (e->sends) rd_trace_sent(op->trace, flow->event, &e->out, e->part, e->out_bytes, flow->slice, flow->channel);
+}
+
 /* Brings what the event sends to where it leaves from. */
 static rondo_link_result work(rd_op *op, rd_flow *flow, const rd_event *e)
 {
@@ -275,6 +282,7 @@ static rondo_link_result run_event(rd_op *op, rd_flow *flow, const rd_event *e)
         if ((r = consumed(op, flow, e)) != RONDO_LINK_OK) return r;
     }
     flow->blocked = RD_FREE;
+    if (op->trace) record(op, flow, e);
     return RONDO_LINK_OK;
 }
 
