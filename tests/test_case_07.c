@@ -91,9 +91,9 @@ static void case_07_small(void **state)
 {
     (void)state;
     for (int n = 1; n <= 17; n++) {
-        run(n, WAY_FLAT, true, n / 4, SMALL_SLICE);
-        run(n, WAY_RING, true, n / 4, SMALL_SLICE);
-        run(n, WAY_TCP, true, n * n / 12, SMALL_SLICE);
+        run(n, WAY_FLAT, true, n / 3, SMALL_SLICE);
+        run(n, WAY_RING, true, n / 3, SMALL_SLICE);
+        run(n, WAY_TCP, true, n * n / 8, SMALL_SLICE);
     }
 }
 
@@ -101,7 +101,7 @@ static void case_07_switches(void **state)
 {
     (void)state;
     for (int n = 1; n <= 17; n++)
-        for (int w = 0; w < WAYS; w++) run(n, w, false, 8 + n * n, SMALL_SLICE);
+        for (int w = 0; w < WAYS; w++) run(n, w, false, 12 + 2 * n * n, SMALL_SLICE);
 }
 
 static void case_07_large_switches(void **state)
