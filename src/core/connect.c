@@ -213,7 +213,7 @@ static rondo_result reach(rd_connecting *c, int peer, int channel, const rondo_t
     for (;; far = RONDO_REACH_NETWORK) {
         *transport = rd_transport_choose(far, forced_transport(comm), why, sizeof why);
         if (!*transport) return rd_fail(RONDO_INVALID_USAGE, "no link from rank %d to rank %d: %s", comm->rank, peer, why);
-        bool over_unix = !(*transport)->sockets;
+        bool over_unix = (*transport)->reach != RONDO_REACH_NETWORK;
         rondo_result result = rd_member_connect(comm->member, peer, PURPOSE_LINK, channel, over_unix, c->deadline, fd);
         if (result == RONDO_SUCCESS) break;
         if (!over_unix || far == RONDO_REACH_PROCESS) return result;
@@ -257,7 +257,8 @@ static rondo_result offer_link(rd_connecting *c, int peer, int channel)
     rondo_link_spec spec = spec_for(c, peer, peer == c->next);
     if (transport->sockets) {
         spec.sockets[spec.socket_count++] = fd;
-        RD_TRY(more_sockets(c, peer, channel, (int)comm->settings.sockets, true, &spec));
+        int total = transport->reach == RONDO_REACH_NETWORK ? (int)comm->settings.sockets : transport->sockets;
+        RD_TRY(more_sockets(c, peer, channel, total, true, &spec));
     }
     rondo_result result = transport->offer(&spec, &wire_out(comm, peer, channel)->link, &offer);
     if (result != RONDO_SUCCESS) {
