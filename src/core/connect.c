@@ -206,18 +206,21 @@ static rondo_result reach(rd_connecting *c, int peer, int channel, const rondo_t
 {
     rondo_comm *comm = c->comm;
     const rd_card *mine = &c->cards[comm->rank], *theirs = &c->cards[peer];
-    char why[256];
+    char why[256], lost[512] = "";
     rondo_reach far = share_process(mine, theirs) ? RONDO_REACH_PROCESS
                       : c->unix_ok[peer]          ? RONDO_REACH_HOST
                                                   : RONDO_REACH_NETWORK;
     for (;; far = RONDO_REACH_NETWORK) {
         *transport = rd_transport_choose(far, forced_transport(comm), why, sizeof why);
-        if (!*transport) return rd_fail(RONDO_INVALID_USAGE, "no link from rank %d to rank %d: %s", comm->rank, peer, why);
+        if (!*transport)
+            return rd_fail(RONDO_INVALID_USAGE, "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,
+                           lost[0] ? "; tried as one host: " : "", lost);
         bool over_unix = (*transport)->reach != RONDO_REACH_NETWORK;
         rondo_result result = rd_member_connect(comm->member, peer, PURPOSE_LINK, channel, over_unix, c->deadline, fd);
         if (result == RONDO_SUCCESS) break;
         if (!over_unix || far == RONDO_REACH_PROCESS) return result;
         c->unix_ok[peer] = false;
+        snprintf(lost, sizeof lost, "%s", rd_last_error());
     }
     rd_log(RD_LOG_INFO, "rank %d -> rank %d: %s", comm->rank, peer, why);
     return RONDO_SUCCESS;

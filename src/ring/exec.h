@@ -79,6 +79,9 @@ typedef struct rd_flow {
     rd_parts parts;
     size_t part_bytes;
     enum { RD_FREE, RD_NEEDS_IN, RD_NEEDS_OUT } blocked;
+    bool in_refused, out_refused; /* recv, send said AGAIN: watch the link even if nothing is under way on it */
+    bool worked;                  /* what the event sends is ready ... */
+    void *place;                  /* ... here, and the link has yet to take it */
     bool done;
 } rd_flow;
 
