@@ -32,6 +32,7 @@ typedef struct ranks {
     int status[RANKS_MAX]; /* as waitpid gives it; -1 while it runs */
     double ended_s[RANKS_MAX]; /* since start */
     double started;
+    pid_t server; /* of the unique id, where it is not this process; else 0 */
 } ranks;
 
 /* Forks n ranks that run f. config: NULL for one with a timeout of 20 s. */

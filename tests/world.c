@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "test.h"
 
+#include "base/status.h"
 #include "world.h"
 
 #include <fcntl.h>
@@ -141,7 +142,8 @@ void world_run(world *w, const world_call *call, uint64_t seed)
         if (done[r]) continue;
         rd_progress p = rd_op_advance(&w->op[r]);
         if (p == RD_FAILED)
-            fail_msg("rank %d: link answered %d (%s)", r, w->op[r].failure, w->op[r].failed ? "a link" : "counters");
+            fail_msg("rank %d: link answered %d (%s): %s", r, w->op[r].failure, w->op[r].failed ? "a link" : "counters",
+                     rd_last_error());
         if (p == RD_DONE) done[r] = true, left--;
         idle = p == RD_IDLE ? idle + 1 : 0;
         if (idle > 2000000) fail_msg("no rank can go on: a deadlock");
