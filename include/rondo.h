@@ -109,7 +109,7 @@ typedef struct rondo_config {
     int channels;          /* RONDO_CHANNELS: parallel rings, 1 to 8; 0 means 1 */
     size_t slice_bytes;    /* RONDO_SLICE: pipeline unit in bytes, 4096 to 262144; 0 lets the library choose */
     const char *transport; /* RONDO_TRANSPORT: "loop", "shm" or "tcp"; NULL: the best that reaches, per peer */
-    const char *algo;      /* RONDO_ALGO: "ring" or "flat"; NULL lets the library choose */
+    const char *algo;      /* RONDO_ALGO: "ring", "flat" or "exchange"; NULL lets the library choose */
 } rondo_config;
 
 #define RONDO_CONFIG_INIT                                                                           \

@@ -79,7 +79,7 @@ rondo_result rd_cards_agree(rondo_comm *comm, const rd_card *cards)
             return differ("the wire version (two builds of the library)", r, (long)card->wire_version, (long)mine->wire_version,
                           comm->rank);
         if (card->algo != mine->algo)
-            return differ("RONDO_ALGO (0 auto, 1 ring, 2 flat)", r, (long)card->algo, (long)mine->algo, comm->rank);
+            return differ("RONDO_ALGO (0 auto, 1 ring, 2 flat, 3 exchange)", r, (long)card->algo, (long)mine->algo, comm->rank);
         if (card->numerics != mine->numerics)
             return differ("RONDO_NUMERICS (0 accurate, 1 fast, 2 strict)", r, (long)card->numerics, (long)mine->numerics, comm->rank);
         if (card->slice_bytes < slice) slice = card->slice_bytes;

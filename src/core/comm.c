@@ -31,8 +31,8 @@ static void discard(rondo_comm *comm)
     free(comm->in);
     free(comm->order);
     rd_trace_close(comm->trace);
-    for (int c = 0; c < RONDO_COLLECTIVES; c++)
-        for (int wide = 0; wide < 2; wide++) free(comm->schedules[c][wide].steps);
+    rd_schedule *schedules = &comm->schedules[0][0][0];
+    for (size_t i = 0; i < sizeof comm->schedules / sizeof *schedules; i++) free(schedules[i].steps);
     rd_bell_close(&comm->bell);
     rd_stop_destroy(&comm->stop);
     free(comm);

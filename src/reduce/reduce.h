@@ -31,6 +31,16 @@ typedef struct rd_pass {
     void *output[RD_MAX_SOURCES];
 } rd_pass;
 
+/* A pass without outputs, all flags off; leaves the long lists of addresses as they are, which costs more than many a
+ * pass. */
+static inline void rd_pass_begin(rd_pass *pass, size_t count, int sources)
+{
+    pass->count = count;
+    pass->sources = sources;
+    pass->outputs = 0;
+    pass->first_partial = pass->first_wide = pass->out_wide = pass->finish = pass->touch = false;
+}
+
 /* An operator made ready for the calls of one communicator. Plain data. */
 typedef struct rd_reduction {
     rondo_dtype type;

@@ -10,6 +10,10 @@ void rd_op_start(rd_op *op)
     op->failure = RONDO_LINK_OK;
     op->failed = NULL;
     if (op->plan.steps == 0) return;
+    if (op->plan.algo == RONDO_ALGO_EXCHANGE) {
+        rd_exchange_start(op);
+        return;
+    }
     if (op->plan.algo == RONDO_ALGO_FLAT) {
         op->slice_elements = wiring->flat_bytes / op->reduction->bytes;
         rd_flat_start(op);
@@ -36,6 +40,7 @@ static rd_progress move_own(rd_op *op)
 rd_progress rd_op_advance(rd_op *op)
 {
     if (op->plan.steps == 0) return move_own(op);
+    if (op->plan.algo == RONDO_ALGO_EXCHANGE) return rd_exchange_advance(op);
     if (op->plan.algo == RONDO_ALGO_FLAT) return rd_flat_advance(op);
     rd_progress all = RD_DONE;
     for (int c = 0; c < op->wiring->channels; c++) {
@@ -54,6 +59,7 @@ rd_progress rd_op_advance(rd_op *op)
 bool rd_op_arm(rd_op *op, rondo_bell *bell)
 {
     if (op->plan.steps == 0) return false;
+    if (op->plan.algo == RONDO_ALGO_EXCHANGE) return rd_exchange_arm(op, bell);
     if (op->plan.algo == RONDO_ALGO_FLAT) return rd_flat_arm(op, bell);
     for (int c = 0; c < op->wiring->channels; c++)
         if (!op->flow[c].done && !rd_ring_arm(&op->flow[c], bell)) return false;
@@ -62,6 +68,10 @@ bool rd_op_arm(rd_op *op, rondo_bell *bell)
 
 int rd_op_waits_for(const rd_op *op, bool *to_receive)
 {
+    if (op->plan.algo == RONDO_ALGO_EXCHANGE) {
+        *to_receive = !op->exchange.to_send;
+        return op->exchange.blocked ? op->exchange.blocked->link->peer : -1;
+    }
     if (op->plan.algo == RONDO_ALGO_FLAT) {
         *to_receive = true;
         return op->flat.blocked ? op->flat.blocked->link->peer : -1;

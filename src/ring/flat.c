@@ -132,7 +132,10 @@ static void add_up(rd_op *op, rondo_range part)
     rd_flat *flat = &op->flat;
     int32_t peers = op->plan.size - 1;
     size_t at = part.first * op->reduction->bytes;
-    rd_pass pass = {.count = part.count, .sources = peers + 1, .outputs = peers + 1, .finish = true};
+    rd_pass pass;
+    rd_pass_begin(&pass, part.count, peers + 1);
+    pass.outputs = peers + 1;
+    pass.finish = true;
     for (int32_t s = 0; s < peers; s++) {
         pass.source[s] = flat->peer_in[s] ? flat->peer_in[s] + at : flat->arrived[s];
         pass.output[s + 1] = flat->peer_in[s] ? flat->peer_out[s] + at : flat->arrived[s];

@@ -210,8 +210,7 @@ static void move_on(rd_op *op, rd_flow *flow, const rd_event *e, void *in, void 
 static void add(rd_op *op, rd_flow *flow, const rd_event *e, void *in, void *place)
 {
     rd_pass pass;
-    pass.count = e->part.count;
-    pass.sources = 2;
+    rd_pass_begin(&pass, e->part.count, 2);
     pass.source[0] = in;
     pass.source[1] = rd_op_input(op, e->in.recv_chunk, e->part);
     pass.first_partial = !e->in.recv_own;
@@ -219,7 +218,6 @@ static void add(rd_op *op, rd_flow *flow, const rd_event *e, void *in, void *pla
     pass.finish = e->in.action == RONDO_FINISH;
     pass.out_wide = e->sends && e->out.send_wide;
     pass.touch = flow->in->link->caps & RONDO_LINK_TOUCH;
-    pass.outputs = 0;
     if (pass.finish) pass.output[pass.outputs++] = rd_op_output(op, e->in.recv_chunk, e->part);
     if (e->sends && (!pass.finish || place != pass.output[0])) pass.output[pass.outputs++] = place;
     rd_reduce(op->reduction, &pass);
