@@ -57,7 +57,7 @@ static void bad_enumerations(rondo_comm *comm, int rank, int n)
     char number[32];
     for (int k = 0; k < 4; k++)
         for (int c = 0; c < RONDO_COLLECTIVES; c++) {
-            trial t = {.collective = (rondo_collective)c, .dtype = RONDO_FLOAT32, .op = RONDO_SUM, .count = 5, .root = rank};
+            trial t = {.collective = (rondo_collective)c, .dtype = RONDO_FLOAT32, .count = 5, .root = rank};
             bool reduces = c != RONDO_COLL_ALL_GATHER && c != RONDO_COLL_BROADCAST;
             snprintf(number, sizeof number, "is %d;", types[k]);
             t.dtype = (rondo_dtype)types[k];
@@ -77,8 +77,8 @@ static void bad_roots(rondo_comm *comm, int rank, int n)
     for (int k = 0; k < 5; k++) {
         snprintf(number, sizeof number, "root is %d", roots[k]);
         REFUSED(rondo_broadcast(in, out, 5, RONDO_FLOAT32, roots[k], comm, NULL), "rondo_broadcast", number, range);
-        REFUSED(rondo_reduce(in, out, 5, RONDO_FLOAT32, RONDO_SUM, roots[k], comm, NULL), "rondo_reduce", number, range);
-        REFUSED(rondo_reduce(NULL, NULL, 0, RONDO_FLOAT32, RONDO_SUM, roots[k], comm, NULL), number, range);
+        REFUSED(rondo_reduce(in, out, 5, RONDO_INT8, RONDO_SUM, roots[k], comm, NULL), "rondo_reduce", number, range);
+        REFUSED(rondo_reduce(NULL, NULL, 0, RONDO_INT8, RONDO_SUM, roots[k], comm, NULL), number, range);
     }
 }
 
@@ -105,7 +105,8 @@ static void calls_rank(rondo_comm *comm, int rank, int n, void *context)
     bad_roots(comm, rank, n);
     bad_streams(comm, rank, n);
     /* All refused at once, and more often than anyone calls. */
-    for (int k = 0; k < 100 * (rank + 1); k++) SAYS(comm, rondo_all_reduce(in, NULL, 5, RONDO_INT8, RONDO_SUM, comm, NULL), "recv");
+    for (int k = 0; k < 100 * (rank + 1); k++)
+        SAYS(comm, rondo_all_reduce(in, NULL, 5, RONDO_INT8, RONDO_SUM, comm, NULL), "recv");
     trial_still_works(comm, 1);
     rondo_comm_destroy(comm);
 }
