@@ -26,6 +26,7 @@ struct rd_form {
     bool first_wide, out_wide, aligned;
     int sources, outputs;
 };
+#define RD_FORM(...) ((struct rd_form){__VA_ARGS__})
 
 static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *pass)
 {

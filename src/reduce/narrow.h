@@ -100,14 +100,14 @@ RD_INLINE v_uint32 float_to_half(v_float32 value, bool truncate)
     v_uint32 half = RD_SELECT(small, subnormal, normal);
     return RD_SELECT(nan, (v_uint32){0} + 0x7e00, half) | sign;
 }
-RD_INLINE void halves_to_floats(v_uint16 from, v_float32 *low, v_float32 *high)
+static __attribute__((noinline)) void halves_to_floats(v_uint16 from, v_float32 *low, v_float32 *high)
 {
     v_uint32 pairs = (v_uint32)from;
     v_float32 apart[2] = {half_to_float(pairs & 0xffff), half_to_float(pairs >> 16)}, order[2];
     interleave(apart, order);
     *low = order[0], *high = order[1];
 }
-RD_INLINE v_uint16 floats_to_halves(v_float32 low, v_float32 high, bool truncate)
+static __attribute__((noinline)) v_uint16 floats_to_halves(v_float32 low, v_float32 high, bool truncate)
 {
     v_float32 order[2] = {low, high}, apart[2];
     separate(order, apart);

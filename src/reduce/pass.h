@@ -97,40 +97,27 @@ RD_INLINE size_t RD_NAME(steps, RD_TYPE)(const struct rd_call *call, struct rd_f
  * of their own; where conversions do, the forms of the first source and of the outputs are. */
 RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_op op, size_t at)
 {
-    struct rd_form form = {.op = op, .sources = call->pass->sources, .outputs = call->pass->outputs};
+    int sources = call->pass->sources, outputs = call->pass->outputs;
 #if RD_NARROW_TYPE
-    if (call->pass->first_wide) {
-        form.first_wide = true;
-        if (!call->pass->out_wide) return RD_NAME(steps, RD_TYPE)(call, form, at);
-        form.out_wide = true;
-        return RD_NAME(steps, RD_TYPE)(call, form, at);
-    }
-    if (call->pass->out_wide) {
-        form.out_wide = true;
-        return RD_NAME(steps, RD_TYPE)(call, form, at);
-    }
-    form.aligned = RD_ALIGNED && op != RONDO_PROD && op != RONDO_AVG;
+    bool first_wide = call->pass->first_wide, out_wide = call->pass->out_wide;
+    bool aligned = RD_ALIGNED && op != RONDO_PROD && op != RONDO_AVG;
+    if (first_wide && out_wide) return RD_NAME(steps, RD_TYPE)(call, RD_FORM(op, true, true, false, sources, outputs), at);
+    if (first_wide) return RD_NAME(steps, RD_TYPE)(call, RD_FORM(op, true, false, false, sources, outputs), at);
+    if (out_wide) return RD_NAME(steps, RD_TYPE)(call, RD_FORM(op, false, true, false, sources, outputs), at);
+    return RD_NAME(steps, RD_TYPE)(call, RD_FORM(op, false, false, aligned, sources, outputs), at);
 #else
-    if (form.sources == 2 && form.outputs <= 2) {
-        form.sources = 2;
-        if (form.outputs == 1) {
-            form.outputs = 1;
-            return RD_NAME(steps, RD_TYPE)(call, form, at);
-        }
-        form.outputs = 2;
-        return RD_NAME(steps, RD_TYPE)(call, form, at);
-    }
+    if (sources == 2 && outputs == 1) return RD_NAME(steps, RD_TYPE)(call, RD_FORM(op, false, false, false, 2, 1), at);
+    if (sources == 2 && outputs == 2) return RD_NAME(steps, RD_TYPE)(call, RD_FORM(op, false, false, false, 2, 2), at);
+    return RD_NAME(steps, RD_TYPE)(call, RD_FORM(op, false, false, false, sources, outputs), at);
 #endif
-    return RD_NAME(steps, RD_TYPE)(call, form, at);
 }
 
 /* Fewer elements than a step: at either end. */
 RD_INLINE void RD_NAME(part, RD_TYPE)(const struct rd_call *call, rondo_op op, size_t at, size_t n)
 {
     const rd_pass *pass = call->pass;
-    struct rd_form form = {.op = op, .sources = pass->sources, .outputs = pass->outputs};
-    form.first_wide = RD_NARROW_TYPE && pass->first_wide, form.out_wide = RD_NARROW_TYPE && pass->out_wide;
-    RD_NAME(step, RD_TYPE)(call, form, at, n);
+    bool first_wide = RD_NARROW_TYPE && pass->first_wide, out_wide = RD_NARROW_TYPE && pass->out_wide;
+    RD_NAME(step, RD_TYPE)(call, RD_FORM(op, first_wide, out_wide, false, pass->sources, pass->outputs), at, n);
 }
 
 #define RD_OPERATOR(name, op)                                                                                          \
