@@ -17,7 +17,12 @@
  *
  * Sums of a type narrower than float32 are taken in float32 (the wide type); every other type is its own wide type.
  * AVG: a term is scaled by 2^-k, k = ceil(log2 N), before it is added when type's range needs it; a partial sum has
- * been scaled already; `finish` divides by N * 2^-k (integers: by N, truncated toward zero) and rounds. */
+ * been scaled already; `finish` divides by N * 2^-k (integers: by N, truncated toward zero) and rounds.
+ *
+ * The result's bits depend on the values and on their order only: not on the level, the alignment or the count. Every NaN
+ * that is stored is its type's quiet one without sign (0x7fc00000 in float32, 0x7e in e5m2). A float8 result beyond
+ * the largest finite value, infinite ones included, becomes that value, as CUDA's __NV_SATFINITE does (float8.h);
+ * maxima and minima are one of the terms. */
 typedef struct rd_pass {
     size_t count;       /* elements; 0 is fine */
     int sources;        /* 1 to RD_MAX_SOURCES */
