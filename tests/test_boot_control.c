@@ -318,7 +318,6 @@ static void test_no_connection(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-<<<<<<< HEAD
         cmocka_unit_test(test_connections),
         cmocka_unit_test(test_many_start),
         cmocka_unit_test(test_death),
@@ -326,12 +325,7 @@ int main(void)
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_no_connection),
         cmocka_unit_test(test_connections_of_threads),
-=======
-        cmocka_unit_test(test_connections),   cmocka_unit_test(test_death),
-        cmocka_unit_test(test_goodbyes),      cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_no_connection), cmocka_unit_test(test_connections_of_threads),
         cmocka_unit_test(test_slow_to_answer),
->>>>>>> wt-cases
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -124,10 +124,10 @@ rd_progress rd_exchange_advance(rd_op *op)
     return r == RONDO_LINK_OK ? RD_DONE : rd_op_fail(op, x->blocked, r);
 }
 
-bool rd_exchange_arm(rd_op *op, rondo_bell *bell)
+rondo_link_result rd_exchange_arm(rd_op *op, rondo_bell *bell)
 {
     const rd_exchange *x = &op->exchange;
     const rd_wire *wire = x->blocked;
     uint64_t seen = x->to_send ? wire->used - wire->link->slots : wire->used;
-    return wire->link->ops->arm(wire->link, bell, seen) == RONDO_LINK_AGAIN;
+    return wire->link->ops->arm(wire->link, bell, seen);
 }

@@ -56,14 +56,21 @@ rd_progress rd_op_advance(rd_op *op)
     return RD_DONE;
 }
 
-bool rd_op_arm(rd_op *op, rondo_bell *bell)
+static rd_progress armed(rd_op *op, const rd_wire *wire, rondo_link_result answer)
 {
-    if (op->plan.steps == 0) return false;
-    if (op->plan.algo == RONDO_ALGO_EXCHANGE) return rd_exchange_arm(op, bell);
-    if (op->plan.algo == RONDO_ALGO_FLAT) return rd_flat_arm(op, bell);
-    for (int c = 0; c < op->wiring->channels; c++)
-        if (!op->flow[c].done && !rd_ring_arm(&op->flow[c], bell)) return false;
-    return true;
+    if (answer == RONDO_LINK_AGAIN) return RD_IDLE;
+    return answer == RONDO_LINK_BROKEN ? rd_op_fail(op, wire, answer) : RD_MOVED;
+}
+
+rd_progress rd_op_arm(rd_op *op, rondo_bell *bell)
+{
+    rd_progress all = RD_IDLE;
+    if (op->plan.steps == 0) return RD_MOVED;
+    if (op->plan.algo == RONDO_ALGO_EXCHANGE) return armed(op, op->exchange.blocked, rd_exchange_arm(op, bell));
+    if (op->plan.algo == RONDO_ALGO_FLAT) return armed(op, op->flat.blocked, rd_flat_arm(op, bell));
+    for (int c = 0; c < op->wiring->channels && all == RD_IDLE; c++)
+        if (!op->flow[c].done) all = armed(op, op->flow[c].in, rd_ring_arm(&op->flow[c], bell));
+    return all;
 }
 
 int rd_op_waits_for(const rd_op *op, bool *to_receive)

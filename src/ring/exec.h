@@ -21,6 +21,7 @@
 #define RD_MAX_CHANNELS 8
 #define RD_MAX_FLAT 64
 #define RD_BLOCK 2          /* slices that take a step one after the other, so that one travels while one is added */
+#define RD_TURN 8           /* events or slices in one advance of a channel, at most */
 #define RD_FLAT_SLOTS 2     /* slices under way in a flat exchange: one is collected while the next is reduced */
 #define RD_DIRECT_LEAST 65536 /* bytes of a message from which on reaching the user's memory pays */
 #define RD_PARTS 4          /* of a channel's scratch; more than RD_BLOCK */
@@ -132,8 +133,9 @@ void rd_op_start(rd_op *op);
 /* Does what can be done now. RD_MOVED: something, call again; RD_IDLE: nothing, wait; RD_FAILED: op->failure, ->failed. */
 rd_progress rd_op_advance(rd_op *op);
 
-/* After RD_IDLE, before a sleep on the armed `bell`: false when something came meanwhile and advance should be called. */
-bool rd_op_arm(rd_op *op, rondo_bell *bell);
+/* After RD_IDLE, before a sleep on the armed `bell`: RD_IDLE: sleep; RD_MOVED: something came meanwhile, call advance;
+ * RD_FAILED: as in advance. */
+rd_progress rd_op_arm(rd_op *op, rondo_bell *bell);
 
 /* After RD_IDLE: a rank that the operation waits for, and whether to receive from it (else for room to send). */
 int rd_op_waits_for(const rd_op *op, bool *to_receive);
@@ -145,12 +147,12 @@ rd_progress rd_op_fail(rd_op *op, const rd_wire *wire, rondo_link_result why);
 
 void rd_ring_start(rd_op *op, rd_flow *flow, int channel);
 rd_progress rd_ring_advance(rd_op *op, rd_flow *flow);
-bool rd_ring_arm(rd_flow *flow, rondo_bell *bell);
+rondo_link_result rd_ring_arm(rd_flow *flow, rondo_bell *bell);
 void rd_flat_start(rd_op *op);
 rd_progress rd_flat_advance(rd_op *op);
-bool rd_flat_arm(rd_op *op, rondo_bell *bell);
+rondo_link_result rd_flat_arm(rd_op *op, rondo_bell *bell);
 void rd_exchange_start(rd_op *op);
 rd_progress rd_exchange_advance(rd_op *op);
-bool rd_exchange_arm(rd_op *op, rondo_bell *bell);
+rondo_link_result rd_exchange_arm(rd_op *op, rondo_bell *bell);
 
 #endif

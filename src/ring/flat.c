@@ -208,8 +208,9 @@ rd_progress rd_flat_advance(rd_op *op)
 {
     rd_flat *flat = &op->flat;
     bool moved = false;
-    while (flat->collected < flat->slices) {
+    for (int turn = 0; flat->collected < flat->slices; turn++) {
         bool idle = true;
+        if (turn == RD_TURN) return RD_MOVED;
         rondo_link_result r;
         if (flat->published < flat->slices && flat->published < flat->collected + RD_FLAT_SLOTS) {
             if ((r = publish(op)) > RONDO_LINK_AGAIN) return rd_op_fail(op, flat->blocked, r);
@@ -229,23 +230,25 @@ rd_progress rd_flat_advance(rd_op *op)
     return RD_DONE;
 }
 
-bool rd_flat_arm(rd_op *op, rondo_bell *bell)
+rondo_link_result rd_flat_arm(rd_op *op, rondo_bell *bell)
 {
     rd_flat *flat = &op->flat;
     int32_t peers = op->plan.size - 1;
+    rondo_link_result r = RONDO_LINK_AGAIN;
     if (flat->published < flat->slices && flat->published < flat->collected + RD_FLAT_SLOTS) {
         rd_wire *wire = &op->wiring->flat_out[op->steps[flat->publish_at].send_to];
-        if (wire->link->ops->arm(wire->link, bell, wire->used - wire->link->slots) != RONDO_LINK_AGAIN) return false;
+        r = wire->link->ops->arm(wire->link, bell, wire->used - wire->link->slots);
+        if (r != RONDO_LINK_AGAIN) return r;
     }
     if (flat->reduced < flat->published) {
         rd_wire *wire = &op->wiring->flat_in[op->steps[flat->reduce_at].recv_from];
-        if (wire->link->ops->arm(wire->link, bell, wire->used) != RONDO_LINK_AGAIN) return false;
+        r = wire->link->ops->arm(wire->link, bell, wire->used);
+        if (r != RONDO_LINK_AGAIN) return r;
     }
     if (flat->collected < flat->reduced) {
         int32_t from = op->steps[peers + flat->collect_at].recv_from;
         rd_wire *wire = &op->wiring->flat_out[from];
-        uint64_t seen = flat->base[from] + back_when_here(flat, flat->collect_at) - 1;
-        if (wire->link->ops->arm(wire->link, bell, seen) != RONDO_LINK_AGAIN) return false;
+        r = wire->link->ops->arm(wire->link, bell, flat->base[from] + back_when_here(flat, flat->collect_at) - 1);
     }
-    return true;
+    return r;
 }
