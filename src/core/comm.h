@@ -48,6 +48,8 @@ struct rondo_comm {
     _Atomic int busy;     /* a call is inside */
     _Atomic int woken;    /* the control plane has news that a waiting call should look at */
     uint64_t calls;       /* begun so far */
+    bool overslept;       /* the last sleep ended by itself */
+    uint64_t missed_bells; /* ... and there was something to do */
     long spin;            /* polls before a wait yields */
 
     int32_t *order;       /* ring position -> rank */

@@ -73,6 +73,11 @@ rd_progress rd_op_arm(rd_op *op, rondo_bell *bell)
     return all;
 }
 
+bool rd_op_withdraw(rd_op *op)
+{
+    return op->plan.steps == 0 || op->plan.algo != RONDO_ALGO_FLAT || rd_flat_withdraw(op);
+}
+
 int rd_op_waits_for(const rd_op *op, bool *to_receive)
 {
     if (op->plan.algo == RONDO_ALGO_EXCHANGE) {

@@ -137,6 +137,10 @@ rd_progress rd_op_advance(rd_op *op);
  * RD_FAILED: as in advance. */
 rd_progress rd_op_arm(rd_op *op, rondo_bell *bell);
 
+/* An operation that ends early: takes back memory of this rank that peers reach directly. false: one touches it just now,
+ * ask again. After true the caller's buffers are the caller's. */
+bool rd_op_withdraw(rd_op *op);
+
 /* After RD_IDLE: a rank that the operation waits for, and whether to receive from it (else for room to send). */
 int rd_op_waits_for(const rd_op *op, bool *to_receive);
 
@@ -151,6 +155,7 @@ rondo_link_result rd_ring_arm(rd_flow *flow, rondo_bell *bell);
 void rd_flat_start(rd_op *op);
 rd_progress rd_flat_advance(rd_op *op);
 rondo_link_result rd_flat_arm(rd_op *op, rondo_bell *bell);
+bool rd_flat_withdraw(rd_op *op);
 void rd_exchange_start(rd_op *op);
 rd_progress rd_exchange_advance(rd_op *op);
 rondo_link_result rd_exchange_arm(rd_op *op, rondo_bell *bell);
