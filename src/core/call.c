@@ -89,9 +89,10 @@ static rondo_result run(rondo_comm *comm, const rd_call *call, const rondo_strea
     if (rd_check_call(comm, call, stream) != RONDO_SUCCESS) return note(comm, RONDO_INVALID_ARGUMENT, rd_last_error());
     comm->calls++;
     result = prepare(comm, call);
-    if (result) {
-        comm->calls--;
-        return note(comm, result, rd_last_error());
+    if (result) { /* the others have begun a call that this rank cannot make */
+        rd_comm_stop(comm, result, rd_last_error());
+        rd_member_announce(comm->member, result, comm->stop.text);
+        return note(comm, result, comm->stop.text);
     }
     comm->op.trace = comm->trace;
     if (comm->trace)
@@ -110,6 +111,7 @@ static rondo_result run(rondo_comm *comm, const rd_call *call, const rondo_strea
 rondo_result rd_call_run(rondo_comm *comm, const rd_call *call, const rondo_stream *stream)
 {
     if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "%s: comm is NULL; it must come from a rondo_init call", call->name);
+    RD_TRY(rd_check_process(comm, call->name));
     if (atomic_exchange_explicit(&comm->busy, 1, memory_order_acquire))
         return rd_fail(RONDO_INVALID_USAGE, "%s: another thread is inside a call on this communicator; one at a time, or "
                        "a communicator for each", call->name);

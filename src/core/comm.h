@@ -40,6 +40,7 @@ typedef struct rd_stop {
 
 struct rondo_comm {
     int rank, size;
+    int generation;       /* rd_generation() of the process that made it */
     rd_settings settings;
 
     rd_member *member;
@@ -98,6 +99,8 @@ typedef struct rd_call {
 
 /* RONDO_INVALID_ARGUMENT unless everything is in range. */
 rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call, const rondo_stream *stream);
+/* RONDO_INVALID_USAGE in a forked child: the communicator stays with the process that made it. */
+rondo_result rd_check_process(const rondo_comm *comm, const char *function);
 rondo_result rd_check_world(const char *function, int world_size, int rank);
 
 /* ---- call.c ---- */

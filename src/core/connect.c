@@ -93,7 +93,7 @@ static rondo_result recv_hello(int fd, rd_link_hello *hello, rondo_offer *offer,
     rd_read_text(&r, hello->transport, sizeof hello->transport, 8);
     rd_read_bytes(&r, offer->data, sizeof offer->data);
     if (hello->version != RD_WIRE_VERSION || hello->bytes > sizeof offer->data || hello->fd_count > RONDO_OFFER_FDS ||
-        hello->sockets > RD_MAX_CHANNELS)
+        hello->sockets > sizeof((rondo_link_spec *)0)->sockets / sizeof(int))
         return rd_fail(RONDO_REMOTE_ERROR, "a peer's offer of a link is damaged (version %u, %u bytes)", hello->version,
                        hello->bytes);
     offer->bytes = hello->bytes;
