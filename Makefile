@@ -18,7 +18,8 @@ JOBS    ?= $(shell nproc)
 PACKAGES = gcc libc6-dev libhwloc-dev libsodium-dev libcmocka-dev
 CHECK_PACKAGES = $(PACKAGES) python3 iproute2 util-linux procps spin
 
-WARN     = -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
+# A sanitizer's instrumentation keeps gcc from seeing what is initialised.
+WARN     = -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith $(if $(SAN),-Wno-maybe-uninitialized)
 CPPFLAGS = -D_GNU_SOURCE -Iinclude -Isrc
 CFLAGS   = -std=c11 $(OPT) -g -ffp-contract=off -fPIC -fvisibility=hidden -pthread $(WARN) $(SAN)
 LDFLAGS  = -pthread $(SAN)

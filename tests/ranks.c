@@ -73,7 +73,7 @@ typedef struct served {
 
 /* The thread sanitizer forbids threads in the child of a process that has some, as one that made a unique id does. So
  * another process makes it here, and serves it until it is killed. */
-static rondo_unique_id unique_id(ranks *all)
+rondo_unique_id ranks_unique_id(ranks *all)
 {
     served *shared = test_shared(sizeof *shared);
     fflush(NULL);
@@ -91,7 +91,7 @@ static rondo_unique_id unique_id(ranks *all)
     return id;
 }
 #else
-static rondo_unique_id unique_id(ranks *all)
+rondo_unique_id ranks_unique_id(ranks *all)
 {
     rondo_unique_id id;
     all->server = 0;
@@ -103,7 +103,7 @@ static rondo_unique_id unique_id(ranks *all)
 void ranks_start(ranks *all, int n, const rondo_config *config, setup_fn setup, rank_fn f, void *context)
 {
     assert_true(n <= RANKS_MAX);
-    rondo_unique_id id = unique_id(all);
+    rondo_unique_id id = ranks_unique_id(all);
     all->n = n;
     all->started = test_seconds();
     fflush(NULL);
@@ -115,7 +115,7 @@ void ranks_start(ranks *all, int n, const rondo_config *config, setup_fn setup, 
     }
 }
 
-static void end_server(ranks *all)
+void ranks_forget_id(ranks *all)
 {
     if (all->server <= 0) return;
     kill(all->server, SIGKILL);
@@ -149,7 +149,7 @@ void ranks_wait(ranks *all, double seconds)
         }
         usleep(2000);
     }
-    end_server(all);
+    ranks_forget_id(all);
 }
 
 void ranks_run(int n, const rondo_config *config, setup_fn setup, rank_fn f, void *context)

@@ -42,6 +42,10 @@ void ranks_wait(ranks *all, double seconds);
 /* Both, and every rank must have ended with status 0. */
 void ranks_run(int n, const rondo_config *config, setup_fn setup, rank_fn f, void *context);
 
+/* What start and wait do about the id: made, and at last no longer served, by this process or another. */
+rondo_unique_id ranks_unique_id(ranks *all);
+void ranks_forget_id(ranks *all);
+
 /* A test that uses time scales it by this: 1, or more under a sanitizer. */
 double test_slowness(void);
 double test_seconds(void);

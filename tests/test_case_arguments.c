@@ -191,7 +191,7 @@ static void case_bad_configurations(void **state)
         {{sizeof(rondo_config), 600, 10, -1, 0, 100, NULL, NULL}, {"slice_bytes", "100", "4096 to 262144"}},
         {{sizeof(rondo_config), 600, 10, -1, 0, 4097, NULL, NULL}, {"slice_bytes", "4097", "multiple of 64"}},
         {{sizeof(rondo_config), 600, 10, -1, 0, 0, "smh", NULL}, {"transport", "smh", "shm"}},
-        {{sizeof(rondo_config), 600, 10, -1, 0, 0, NULL, "rings"}, {"algo", "rings", "ring or flat"}},
+        {{sizeof(rondo_config), 600, 10, -1, 0, 0, NULL, "rings"}, {"algo", "rings", "ring, flat or exchange"}},
     };
     rondo_unique_id id;
     rondo_comm *comm = NULL;

@@ -8,14 +8,15 @@
 
 /* rd_place has nine numbers, all of them 32 bits wide. */
 #define PLACE_WORDS (sizeof(rd_place) / sizeof(int32_t))
-#define CARD_BYTES (6 * 4 + 8 + PLACE_WORDS * 4 + RD_CONTACT_BYTES)
+#define CARD_BYTES (7 * 4 + 8 + PLACE_WORDS * 4 + RD_CONTACT_BYTES)
 
 /* ---- The bytes ---- */
 
 static void pack(const rd_card *card, unsigned char bytes[CARD_BYTES])
 {
     rd_writer w = {.at = bytes, .left = CARD_BYTES};
-    const uint32_t words[] = {card->wire_version, card->channels, card->sockets, card->transport, card->algo, card->numerics};
+    const uint32_t words[] = {card->wire_version, card->channels, card->sockets, card->transport, card->algo, card->numerics,
+                              card->flat_ranks};
     int32_t place[PLACE_WORDS];
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) rd_write_u32(&w, words[i]);
     rd_write_u64(&w, card->slice_bytes);
@@ -28,7 +29,7 @@ static rondo_result unpack(rd_card *card, const unsigned char bytes[CARD_BYTES])
 {
     rd_reader r = {.at = bytes, .left = CARD_BYTES};
     uint32_t *const words[] = {&card->wire_version, &card->channels, &card->sockets, &card->transport, &card->algo,
-                               &card->numerics};
+                               &card->numerics, &card->flat_ranks};
     int32_t place[PLACE_WORDS];
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) *words[i] = rd_read_u32(&r);
     card->slice_bytes = rd_read_u64(&r);
@@ -41,7 +42,7 @@ static rondo_result make(const rondo_comm *comm, const rd_contact *contact, rd_c
 {
     const rd_settings *s = &comm->settings;
     *card = (rd_card){.wire_version = RD_WIRE_VERSION, .channels = (uint32_t)s->channels, .sockets = (uint32_t)s->sockets,
-                      .transport = (uint32_t)s->transport, .algo = (uint32_t)s->algo, .numerics = (uint32_t)s->numerics,
+                      .transport = (uint32_t)s->transport, .algo = (uint32_t)s->algo, .numerics = (uint32_t)s->numerics, .flat_ranks = (uint32_t)s->flat_ranks,
                       .slice_bytes = (uint64_t)s->slice_bytes, .contact = *contact};
     return rd_place_here(&card->place);
 }
@@ -68,27 +69,42 @@ static rondo_result differ(const char *what, int rank, long theirs, long mine, i
                    "same on all", what, theirs, rank, mine, me);
 }
 
+/* What comes from elsewhere is within bounds, or is no card. */
+static rondo_result check_range(int rank, const rd_card *card)
+{
+    if (card->channels >= 1 && card->channels <= RD_MAX_CHANNELS && card->sockets >= 1 && card->sockets <= 8 &&
+        card->slice_bytes >= 4096 && card->slice_bytes <= 262144 && card->slice_bytes % 64 == 0)
+        return RONDO_SUCCESS;
+    return rd_fail(RONDO_REMOTE_ERROR, "rank %d asks for %u channels, %u sockets and slices of %llu bytes, which are 1 to %d, "
+                   "1 to 8, and 4096 to 262144 in multiples of 64", rank, card->channels, card->sockets,
+                   (unsigned long long)card->slice_bytes, RD_MAX_CHANNELS);
+}
+
 rondo_result rd_cards_agree(rondo_comm *comm, const rd_card *cards)
 {
     const rd_card *mine = &cards[comm->rank];
-    uint64_t slice = mine->slice_bytes;
-    uint32_t channels = mine->channels, sockets = mine->sockets;
+    rd_card least = *mine;
     for (int r = 0; r < comm->size; r++) {
         const rd_card *card = &cards[r];
         if (card->wire_version != mine->wire_version)
-            return differ("the wire version (two builds of the library)", r, (long)card->wire_version, (long)mine->wire_version,
-                          comm->rank);
+            return differ("the wire version (two builds of the library)", r, (long)card->wire_version,
+                          (long)mine->wire_version, comm->rank);
         if (card->algo != mine->algo)
-            return differ("RONDO_ALGO (0 auto, 1 ring, 2 flat)", r, (long)card->algo, (long)mine->algo, comm->rank);
+            return differ("RONDO_ALGO (0 auto, 1 ring, 2 flat, 3 exchange)", r, (long)card->algo, (long)mine->algo,
+                          comm->rank);
         if (card->numerics != mine->numerics)
-            return differ("RONDO_NUMERICS (0 accurate, 1 fast, 2 strict)", r, (long)card->numerics, (long)mine->numerics, comm->rank);
-        if (card->slice_bytes < slice) slice = card->slice_bytes;
-        if (card->channels < channels) channels = card->channels;
-        if (card->sockets < sockets) sockets = card->sockets;
+            return differ("RONDO_NUMERICS (0 accurate, 1 fast, 2 strict)", r, (long)card->numerics, (long)mine->numerics,
+                          comm->rank);
+        RD_TRY(check_range(r, card));
+        if (card->slice_bytes < least.slice_bytes) least.slice_bytes = card->slice_bytes;
+        if (card->channels < least.channels) least.channels = card->channels;
+        if (card->sockets < least.sockets) least.sockets = card->sockets;
+        if (card->flat_ranks < least.flat_ranks) least.flat_ranks = card->flat_ranks;
     }
-    comm->wiring.slice_bytes = slice;
-    comm->wiring.channels = (int)channels;
-    comm->settings.sockets = (long)sockets;
+    comm->wiring.slice_bytes = least.slice_bytes;
+    comm->wiring.channels = (int)least.channels;
+    comm->settings.sockets = (long)least.sockets;
+    comm->settings.flat_ranks = (long)least.flat_ranks;
     return RONDO_SUCCESS;
 }
 

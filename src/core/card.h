@@ -11,7 +11,7 @@
 
 /* What a rank tells all others; its bytes: docs/wire.md. */
 typedef struct rd_card {
-    uint32_t wire_version, channels, sockets, transport, algo, numerics;
+    uint32_t wire_version, channels, sockets, transport, algo, numerics, flat_ranks;
     uint64_t slice_bytes;
     rd_place place;
     rd_contact contact;
@@ -21,7 +21,7 @@ typedef struct rd_card {
 rondo_result rd_cards_exchange(rondo_comm *comm, rd_table *table, const rd_contact *contact, rd_card *cards, int64_t deadline);
 
 /* Settings that shape the wire, from all cards: the smaller of two sizes serves both, a different choice is
- * RONDO_INVALID_USAGE. Sets comm's slice size, channels and sockets. */
+ * RONDO_INVALID_USAGE. Sets comm's slice size, channels, sockets and limit of flat. */
 rondo_result rd_cards_agree(rondo_comm *comm, const rd_card *cards);
 
 /* The ring (comm->order), and how ranks of a host wait for one another (comm->spin). */

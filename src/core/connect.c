@@ -93,7 +93,7 @@ static rondo_result recv_hello(int fd, rd_link_hello *hello, rondo_offer *offer,
     rd_read_text(&r, hello->transport, sizeof hello->transport, 8);
     rd_read_bytes(&r, offer->data, sizeof offer->data);
     if (hello->version != RD_WIRE_VERSION || hello->bytes > sizeof offer->data || hello->fd_count > RONDO_OFFER_FDS ||
-        hello->sockets > RD_MAX_CHANNELS)
+        hello->sockets > sizeof((rondo_link_spec *)0)->sockets / sizeof(int))
         return rd_fail(RONDO_REMOTE_ERROR, "a peer's offer of a link is damaged (version %u, %u bytes)", hello->version,
                        hello->bytes);
     offer->bytes = hello->bytes;
@@ -299,8 +299,8 @@ static rondo_result conclude(rd_connecting *c, rd_table *table)
         wiring->flat_out = comm->out;
         wiring->flat_in = comm->in;
         wiring->flat_bytes = c->flat_bytes;
-    } else if (comm->settings.algo == RD_ALGO_FLAT) {
-        result = rd_fail(RONDO_INVALID_USAGE, "RONDO_ALGO=flat needs all ranks on one host, over loop or shm, and no more than "
+    } else if (comm->settings.algo >= RD_ALGO_FLAT) {
+        result = rd_fail(RONDO_INVALID_USAGE, "RONDO_ALGO=flat and exchange need all ranks on one host, over loop or shm, and no more than "
                          "RONDO_FLAT_RANKS (%ld); there are %d", comm->settings.flat_ranks, comm->size);
     }
 out:
