@@ -67,7 +67,7 @@ void rd_canvas_fill(rd_canvas *canvas, int row, int from, int to, int style, con
 /* Colours that can be told apart on light and dark ground; the first eight are the chunks'. */
 static void set_style(int style)
 {
-    static const int palette[] = {0, 203, 37, 172, 69, 71, 170, 208, 105, 71, 203};
+    static const int palette[] = {0, 203, 37, 172, 69, 71, 170, 137, 105, 71, 203};
     fputs("\033[0", stdout);
     if (style & RD_BOLD) fputs(";1", stdout);
     if (style & RD_DIM) fputs(";2", stdout);

@@ -60,7 +60,9 @@ static void arrow(rd_canvas *canvas, int row, int from, int to, bool right, cons
     rd_canvas_fill(canvas, row, start, start + line, 0, "─");
     if (right) rd_canvas_put(canvas, row, to - 1, 0, "▶");
     else rd_canvas_put(canvas, row, from, 0, "◀");
-    if (length) rd_canvas_put(canvas, row, start + (line - length) / 2, RD_BOLD | colour_of(move->sent_chunk), "%s", text);
+    int middle = start + (line - length) / 2;
+    if (length && line - length >= 4) rd_canvas_fill(canvas, row, middle - 1, middle + length + 1, 0, " ");
+    if (length) rd_canvas_put(canvas, row, middle, RD_BOLD | colour_of(move->sent_chunk), "%s", text);
 }
 
 static void box(rd_canvas *canvas, int row, int column, int rank) { rd_canvas_put(canvas, row, column, RD_BOLD, "rank %d", rank); }
