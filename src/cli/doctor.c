@@ -50,26 +50,30 @@ void rd_find(rd_findings *f, const char *section, const char *name, rd_level lev
 /* ---- Settings ---- */
 
 /* What is mended by unsetting a variable. */
-#define find_name(findings, name, level, ...)                            \
-    do {                                                                 \
-        char unset_[128];                                                \
-        snprintf(unset_, sizeof unset_, "unset %s", name);               \
-        rd_find(findings, "settings", name, level, unset_, __VA_ARGS__); \
-    } while (0)
+static void find_variable(rd_findings *f, const char *name, const char *text)
+{
+    char fix[128];
+    snprintf(fix, sizeof fix, "unset %.96s", name);
+    rd_find(f, "settings", name, RD_LEVEL_WARNING, fix, "%s", text);
+}
 
 static void check_names(rd_findings *f)
 {
     enum { ROOM = 16 };
     struct rd_unknown_setting unknown[ROOM];
+    char text[128];
     int count = rd_settings_unknown(unknown, ROOM);
-    for (int i = 0; i < count && i < ROOM; i++)
-        find_name(f, unknown[i].name, RD_LEVEL_WARNING, "is not a setting%s%s%s", unknown[i].nearest ? "; did you mean " : "",
-                  unknown[i].nearest ? unknown[i].nearest : "", unknown[i].nearest ? "?" : "");
+    for (int i = 0; i < count && i < ROOM; i++) {
+        const char *nearest = unknown[i].nearest;
+        snprintf(text, sizeof text, "is not a setting%s%s%s", nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+        find_variable(f, unknown[i].name, text);
+    }
 }
 
 /* False when they cannot be in force at all. */
 static bool read_settings(rd_findings *f, rd_settings *settings, setting *list)
 {
+    char what[400];
     check_names(f);
     if (rd_settings_load(settings, NULL) != RONDO_SUCCESS) {
         rd_find(f, "settings", "RONDO_*", RD_LEVEL_MISSING, "unset the variable", "%s", rd_last_error());
@@ -84,8 +88,8 @@ static bool read_settings(rd_findings *f, rd_settings *settings, setting *list)
         list[i].from = !text ? "default" : "environment";
         if (!text || rd_setting_valid(info, text)) continue;
         list[i].from = "not valid in the environment";
-        find_name(f, info->name, RD_LEVEL_WARNING, "'%.64s' is not valid, it must be %s; %s holds", text, list[i].range,
-                  list[i].value);
+        snprintf(what, sizeof what, "'%.64s' is not valid, it must be %s; %.64s holds", text, list[i].range, list[i].value);
+        find_variable(f, info->name, what);
     }
     return true;
 }
