@@ -47,7 +47,8 @@ enum {
     RONDO_LINK_RETURN = 4, /* what the receiver leaves in slot k the sender may read, from done until it reserves k */
     RONDO_LINK_TOUCH = 8,  /* the reader should store to each line that it reads: a line that two cores only share
                               is dear to write again, one that moves between them is not (docs/design.md) */
-    RONDO_LINK_VIEW = 16   /* view works */
+    RONDO_LINK_VIEW = 16,  /* view works */
+    RONDO_LINK_DIRECT = 32 /* register_memory and import_memory work, for memory that can be reached */
 };
 
 /* One end of a link; the first member of each transport's own structure. Read-only for its user. */
@@ -117,9 +118,11 @@ struct rondo_link_ops {
     /* Either end: the slots as memory; needs the capability VIEW. */
     rondo_link_result (*view)(rondo_link *link, rondo_view *view);
 
-    /* Direct access to memory that is not a slot. register_memory: a descriptor of at most 128 bytes for
-     * [ptr, ptr + bytes), which the peer's import_memory turns into an address or key of its own. NULL in links
-     * that have none. */
+    /* Direct access to memory that is not a slot; needs the capability DIRECT. register_memory (sending end): a
+     * descriptor for [ptr, ptr + bytes), which the peer's import_memory turns into an address or key of its own. The
+     * user carries the descriptor to the peer in a slice that is sent after it was made. AGAIN: this memory cannot be
+     * reached by the peer, now or at all: use slots. The memory stays the peer's to read and write until it releases
+     * that slice. */
     rondo_link_result (*register_memory)(rondo_link *link, void *ptr, size_t bytes, unsigned char descriptor[128]);
     rondo_link_result (*import_memory)(rondo_link *link, const unsigned char descriptor[128], void **address);
 
@@ -168,7 +171,7 @@ struct rondo_transport {
     const char *name;
     rondo_reach reach;
     uint32_t cost;    /* nanoseconds for a small slice, one way, to rank transports by */
-    int sockets;      /* connections that a link takes over (0: none; the default of a setting otherwise) */
+    int sockets;      /* connected sockets that a link takes over: 0 or 1, or, with NETWORK, as many as are set */
     int max_channels; /* links between two ranks that are of use */
     rondo_result (*offer)(const rondo_link_spec *spec, rondo_link **sender, rondo_offer *offer);
     rondo_result (*accept)(const rondo_link_spec *spec, const rondo_offer *offer, rondo_link **receiver,

@@ -28,7 +28,7 @@
 #endif
 #define LIMIT_S (UNDER_TSAN ? 60.0 : 20.0) /* nothing here may take so long */
 
-enum { MOST_RANKS = 64, TEXT = 2048 };
+enum { MOST_RANKS = 64, MANY = UNDER_TSAN ? 12 : 64, TEXT = 2048 };
 
 /* What the ranks of one run share. */
 struct run {

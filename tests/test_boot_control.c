@@ -82,6 +82,25 @@ static void test_connections_of_threads(void **state)
     check_talk(8, true, false);
 }
 
+/* Many ranks meet: table, contacts, control connections. */
+static void meet(rank *r)
+{
+    rank_start(r);
+    r->run->step++;
+    wait_for_int(&r->run->step, r->run->world, LIMIT_S);
+}
+
+static void test_many_start(void **state)
+{
+    (void)state;
+    struct run *run = run_new(MANY, LIMIT_S);
+    int64_t begin = rd_now();
+    run_processes(run, meet);
+    for (int i = 0; i < MANY; i++) check_result(run, i, RONDO_SUCCESS);
+    print_message("%d ranks met within %.0f ms\n", MANY, (double)(rd_now() - begin) * 1e-6);
+    run_free(run);
+}
+
 /* ---- Deaths ---- */
 
 static void mourn(rank *r)
@@ -263,9 +282,13 @@ static void test_no_connection(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_connections),   cmocka_unit_test(test_death),
-        cmocka_unit_test(test_goodbyes),      cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_no_connection), cmocka_unit_test(test_connections_of_threads),
+        cmocka_unit_test(test_connections),
+        cmocka_unit_test(test_many_start),
+        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_goodbyes),
+        cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_no_connection),
+        cmocka_unit_test(test_connections_of_threads),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

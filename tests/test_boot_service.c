@@ -205,7 +205,7 @@ static void test_port_again_and_again(void **state)
 {
     (void)state;
     int port = free_port();
-    for (int i = 0; i < (UNDER_TSAN ? 10 : 50); i++) assert_int_equal(in_child(start_at, &port), 0);
+    for (int i = 0; i < (UNDER_TSAN ? 3 : 50); i++) assert_int_equal(in_child(start_at, &port), 0);
 }
 
 static int start_at_taken(void *argument)

@@ -75,7 +75,7 @@ static void test_processes(void **state)
     in_world(1, false);
     in_world(2, false);
     in_world(8, false);
-    in_world(64, false);
+    in_world(MANY, false);
 }
 
 static void test_threads(void **state)

@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "base/dtype.h"
+#include "base/memory.h"
 #include "world.h"
 
 #define GUARD 64
@@ -169,7 +170,8 @@ static void test_bytes(void **state)
                 rondo_dtype type = kind == 1 ? RONDO_BFLOAT16 : kind == 2 ? RONDO_FLOAT8E4M3 : RONDO_FLOAT32;
                 bool flat = kind == 3;
                 if (flat && channels > 1) continue;
-                uint64_t un = (uint64_t)n, count = 4096 * un, b = rd_dtype_bytes(type);
+                /* flat: so few that slots are used */
+                uint64_t un = (uint64_t)n, count = (flat ? 1024 : 4096) * un, b = rd_dtype_bytes(type);
                 world_options o = {.n = n, .channels = channels, .slice_bytes = 4096, .flat = flat,
                                    .transport = n % 2 || flat ? world_loop : world_tcp};
                 world_open(&w, &o);
@@ -237,6 +239,68 @@ static void test_same_bits(void **state)
             }
 }
 
+static size_t mappings_of_memory(void)
+{
+    char line[512];
+    size_t n = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps)) n += strstr(line, "rondo memory") != NULL;
+    fclose(maps);
+    return n;
+}
+
+/* Memory that peers reach directly beside memory that they cannot, in every mixture of ranks, in place and not; when it
+ * is freed, peers let go of it. */
+static void test_direct(void **state)
+{
+    (void)state;
+    static world w;
+    const int n = 3;
+    const uint64_t count = 50021;
+    world_options o = {.n = n, .channels = 1, .slice_bytes = 16384, .flat = true, .transport = world_shm};
+    world_open(&w, &o);
+    size_t before = mappings_of_memory();
+    for (int mixture = 0; mixture < 64; mixture++) {
+        void *memory[6];
+        world_call c = {.collective = RONDO_COLL_ALL_REDUCE, .algo = RONDO_ALGO_FLAT, .dtype = RONDO_FLOAT32, .count = count};
+        bool in_place = mixture % 3 == 0;
+        for (int k = 0; k < 2 * n; k++) {
+            bool direct = mixture >> k & 1;
+            size_t bytes = count * 4 + 3 * GUARD, shift = (size_t)(4 * k);
+            if (direct) assert_int_equal(rd_memory_alloc(bytes, &memory[k]), RONDO_SUCCESS);
+            else memory[k] = malloc(bytes);
+            unsigned char *at = (unsigned char *)memory[k] + GUARD + shift;
+            memset(memory[k], 0xA5, bytes);
+            for (uint64_t i = 0; i < count && k < n; i++) put(at + 4 * i, RONDO_FLOAT32, value(k, i));
+            if (k < n) c.send[k] = c.recv[k] = at;
+            else if (!in_place) c.recv[k - n] = at;
+        }
+        world_run(&w, &c, (uint64_t)mixture);
+        for (int r = 0; r < n; r++) {
+            for (int g = 1; g <= GUARD; g++) {
+                assert_int_equal(c.recv[r][-g], 0xA5);
+                assert_int_equal(c.recv[r][count * 4 + (size_t)g - 1], 0xA5);
+            }
+            for (uint64_t i = 0; i < count; i++) {
+                double want = expected(&c, n, r, i);
+                if (get(c.recv[r] + 4 * i, RONDO_FLOAT32) != want)
+                    fail_msg("mixture %d, rank %d, element %llu: %g, not %g", mixture, r, (unsigned long long)i,
+                             get(c.recv[r] + 4 * i, RONDO_FLOAT32), want);
+                if (!in_place) assert_true(get(c.send[r] + 4 * i, RONDO_FLOAT32) == value(r, i));
+            }
+        }
+        for (int k = 0; k < 2 * n; k++)
+            if (mixture >> k & 1) assert_int_equal(rd_memory_free(memory[k]), RONDO_SUCCESS);
+            else free(memory[k]);
+    }
+    for (int r = 0; r < n; r++)
+        for (int p = 0; p < n; p++)
+            if (p != r) w.in[r][p].link->ops->arm(w.in[r][p].link, &w.bell[r], UINT64_MAX);
+    assert_int_equal(mappings_of_memory(), before);
+    world_close(&w);
+}
+
 /* Many calls on the same links, each by another schedule. */
 static void test_random_schedules(void **state)
 {
@@ -258,7 +322,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loop),  cmocka_unit_test(test_shm),      cmocka_unit_test(test_tcp),
         cmocka_unit_test(test_mixed), cmocka_unit_test(test_channels), cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_random_schedules),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_direct), cmocka_unit_test(test_random_schedules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,6 +38,7 @@ pthread_mutex_t *rd_service_mutex(void)
 void rd_own(int fd)
 {
     struct rd_service *s = rd_service;
+    if (!s) return; /* a forked child without a service has no control plane to guard */
     if (fd >= s->owned_room) {
         int room = fd < 128 ? 256 : 2 * fd;
         unsigned char *more = realloc(s->owned, (size_t)room);

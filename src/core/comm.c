@@ -83,6 +83,7 @@ static rondo_result create(rondo_comm **out, const rd_job *job, const rd_setting
         /* If another rank's trouble is known, it says more than what it led to here. */
         int stop = atomic_load_explicit(&comm->stop.word, memory_order_acquire);
         if (stop) result = rd_fail((rondo_result)stop, "%s", comm->stop.text);
+        else if (comm->member) rd_member_announce(comm->member, result, rd_last_error());
         discard(comm);
         return result;
     }

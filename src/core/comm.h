@@ -2,7 +2,8 @@
  *
  * comm.h - a communicator, the only place where the parts meet.
  *   comm.c     making, asking, aborting, destroying
- *   connect.c  who is where, the ring's order, and the links
+ *   card.c     what ranks tell one another first; the ring's order
+ *   connect.c  the links
  *   api.c      the collectives, each a description of the call and one line
  *   call.c     a call: check, plan, run
  *   check.c    every argument error, in words

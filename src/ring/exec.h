@@ -21,6 +21,7 @@
 #define RD_MAX_FLAT 64
 #define RD_BLOCK 2          /* slices that take a step one after the other, so that one travels while one is added */
 #define RD_FLAT_SLOTS 2     /* slices under way in a flat exchange: one is collected while the next is reduced */
+#define RD_DIRECT_LEAST 65536 /* bytes of a message from which on reaching the user's memory pays */
 #define RD_PARTS 4          /* of a channel's scratch; more than RD_BLOCK */
 #define RD_CHANNEL_GRAIN 64 /* elements: channels' parts start on cache lines */
 
@@ -78,6 +79,9 @@ typedef struct rd_flow {
     rd_parts parts;
     size_t part_bytes;
     enum { RD_FREE, RD_NEEDS_IN, RD_NEEDS_OUT } blocked;
+    bool in_refused, out_refused; /* recv, send said AGAIN: watch the link even if nothing is under way on it */
+    bool worked;                  /* what the event sends is ready ... */
+    void *place;                  /* ... here, and the link has yet to take it */
     bool done;
 } rd_flow;
 
@@ -89,6 +93,9 @@ typedef struct rd_flat {
     rd_wire *blocked;
     uint64_t base[RD_MAX_FLAT]; /* of the wire out to a rank: slices sent when the operation began */
     void *arrived[RD_MAX_FLAT];
+    bool direct_to[RD_MAX_FLAT];           /* [step]: the peer reaches this rank's memory, nothing is copied */
+    unsigned char *peer_in[RD_MAX_FLAT];   /* [step]: the peer's memory, reached from here; NULL: its slices come in slots */
+    unsigned char *peer_out[RD_MAX_FLAT];
     void *place[RD_MAX_FLAT][RD_FLAT_SLOTS]; /* [step][slice % slots]: where a published slice lies */
 } rd_flat;
 

@@ -122,7 +122,11 @@ static rondo_link_result post_receives(rd_op *op, rd_flow *flow)
             if (flow->posted - flow->applied >= link->slots || (!direct && !part_take(flow))) return RONDO_LINK_OK;
             void *to = direct ? rd_op_output(op, step.recv_chunk, part) : part_at(flow, flow->parts.taken - 1);
             rondo_link_result r = link->ops->recv(link, to, wire_bytes(op, part, step.recv_wide), op->signature);
-            if (r != RONDO_LINK_OK) return r;
+            flow->in_refused = r == RONDO_LINK_AGAIN;
+            if (r != RONDO_LINK_OK) {
+                if (!direct) flow->parts.taken--;
+                return r;
+            }
             flow->posted++;
         }
         next(op, flow, &flow->post_first, &flow->post_step, &flow->post_slice, op->plan.steps - 1);
@@ -173,6 +177,7 @@ static rondo_link_result hand_over(rd_op *op, rd_flow *flow, const rd_event *e, 
     rondo_link *link = flow->out->link;
     rondo_link_result r = SLOTS(flow->out) ? link->ops->commit(link, e->out_bytes, op->signature)
                                            : link->ops->send(link, place, e->out_bytes, op->signature);
+    flow->out_refused = r == RONDO_LINK_AGAIN;
     if (r != RONDO_LINK_OK) return r;
     flow->out->used++;
     flow->sent++;
@@ -241,25 +246,41 @@ static void record(const rd_op *op, const rd_flow *flow, const rd_event *e)
     if (e->sends) rd_trace_sent(op->trace, flow->event, &e->out, e->part, e->out_bytes, flow->slice, flow->channel);
 }
 
-static rondo_link_result run_event(rd_op *op, rd_flow *flow, const rd_event *e)
+/* Brings what the event sends to where it leaves from. */
+static rondo_link_result work(rd_op *op, rd_flow *flow, const rd_event *e)
 {
     void *in = NULL, *place = NULL;
     rondo_link_result r;
     if (e->receives) {
-        r = arrived(op, flow, e, &in);
         flow->blocked = RD_NEEDS_IN;
-        if (r != RONDO_LINK_OK) return r;
+        if ((r = arrived(op, flow, e, &in)) != RONDO_LINK_OK) return r;
     }
     if (e->sends) {
-        r = writable(op, flow, e, in, &place);
         flow->blocked = RD_NEEDS_OUT;
-        if (r != RONDO_LINK_OK) return r;
+        if ((r = writable(op, flow, e, in, &place)) != RONDO_LINK_OK) return r;
     }
     if (!e->receives) send_own(op, flow, e, place);
     else if (e->in.action == RONDO_REPLACE) move_on(op, flow, e, in, place);
     else add(op, flow, e, in, place);
-    if (e->sends && (r = hand_over(op, flow, e, place)) != RONDO_LINK_OK) return r;
-    if (e->receives && (flow->blocked = RD_NEEDS_IN, r = consumed(op, flow, e)) != RONDO_LINK_OK) return r;
+    flow->worked = true;
+    flow->place = place;
+    return RONDO_LINK_OK;
+}
+
+static rondo_link_result run_event(rd_op *op, rd_flow *flow, const rd_event *e)
+{
+    rondo_link_result r;
+    /* A link may say "try again" to a send; to add once more would not be the same. */
+    if (!flow->worked && (r = work(op, flow, e)) != RONDO_LINK_OK) return r;
+    if (e->sends) {
+        flow->blocked = RD_NEEDS_OUT;
+        if ((r = hand_over(op, flow, e, flow->place)) != RONDO_LINK_OK) return r;
+    }
+    flow->worked = false;
+    if (e->receives) {
+        flow->blocked = RD_NEEDS_IN;
+        if ((r = consumed(op, flow, e)) != RONDO_LINK_OK) return r;
+    }
     flow->blocked = RD_FREE;
     if (op->trace) record(op, flow, e);
     return RONDO_LINK_OK;
@@ -318,11 +339,11 @@ bool rd_ring_arm(rd_flow *flow, rondo_bell *bell)
 {
     rondo_link *in = flow->in->link, *out = flow->out->link;
     /* A link without slots moves only when polled, so it is watched whatever the flow waits for. */
-    if (!SLOTS(flow->in) ? flow->posted > flow->applied : flow->blocked == RD_NEEDS_IN) {
+    if (!SLOTS(flow->in) ? flow->posted > flow->applied || flow->in_refused : flow->blocked == RD_NEEDS_IN) {
         uint64_t seen = SLOTS(flow->in) ? flow->in->used : flow->in_count;
         if (in->ops->arm(in, bell, seen) != RONDO_LINK_AGAIN) return false;
     }
-    if (!SLOTS(flow->out) ? flow->out->used > flow->out_done : flow->blocked == RD_NEEDS_OUT) {
+    if (!SLOTS(flow->out) ? flow->out->used > flow->out_done || flow->out_refused : flow->blocked == RD_NEEDS_OUT) {
         uint64_t seen = SLOTS(flow->out) ? flow->out->used - out->slots : flow->out_done;
         if (out->ops->arm(out, bell, seen) != RONDO_LINK_AGAIN) return false;
     }
