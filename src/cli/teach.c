@@ -238,5 +238,9 @@ int rd_cli_teach(int argc, char **argv)
     if (!status) status = rd_option_no_words(WHO, argc, argv);
     if (status) return status;
     if (!o.count) o.count = o.ranks;
+    if (o.step && !(isatty(STDIN_FILENO) && isatty(STDOUT_FILENO))) {
+        fprintf(stderr, WHO ": --step needs a terminal; without it all steps are printed\n");
+        return RD_EXIT_USAGE;
+    }
     return teach(&o);
 }

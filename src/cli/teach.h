@@ -103,8 +103,8 @@ void rd_teach_draw(rd_lesson *lesson, int step, rd_canvas *canvas);
 
 /* ---- Stepping ---- */
 
-/* Shows step after step, as the keys say; last: shown after the last step. False, after saying why, when there is no
- * terminal. The terminal is as it was when this returns or a signal ends the process. */
+/* Shows step after step, as the keys say, on the terminal that standard input and output are. False when it cannot.
+ * The terminal is as it was when this returns, or a signal ends the process. */
 bool rd_teach_step(rd_lesson *lesson, rd_canvas *canvas);
 
 #endif

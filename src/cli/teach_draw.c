@@ -188,7 +188,7 @@ static void draw_cell(rd_canvas *canvas, const rd_lesson *lesson, int row, int c
     if (now) style |= RD_REVERSE;
     cell_text(lesson, cell, text, sizeof text);
     rd_canvas_put(canvas, row, end - rd_columns(text), style, "%s", text);
-    rd_canvas_put(canvas, row, end, style & ~RD_REVERSE, "%s", cell.finished ? "✓" : now ? "+" : " ");
+    if (cell.finished || now) rd_canvas_put(canvas, row, end, style & ~RD_REVERSE, cell.finished ? "✓" : "+");
 }
 
 static int draw_table(rd_canvas *canvas, const rd_lesson *lesson, int row)
