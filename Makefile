@@ -34,7 +34,7 @@ LIB_SRC  := $(wildcard $(addsuffix /*.c,src/base src/boot src/topo src/transport
 CLI_SRC  := $(wildcard src/cli/*.c)
 TEST_SRC := $(wildcard tests/test_*.c)
 HELP_SRC := $(filter-out $(TEST_SRC),$(wildcard tests/*.c))
-EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c))
+EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)) $(BUILD)/examples/data/digits.csv
 BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 object    = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
@@ -66,6 +66,10 @@ $(BUILD)/rondo: $(call object,$(CLI_SRC)) $(BUILD)/librondo.a
 $(BUILD)/examples/%: $(BUILD)/obj/examples/%.o $(BUILD)/librondo.so
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $< -L$(BUILD) -lrondo -Wl,-rpath,'$$ORIGIN/..' -lm
+
+# Example programs find their data beside themselves.
+$(BUILD)/examples/data/%: examples/data/%
+	@mkdir -p $(@D) && cp $< $@
 
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(BUILD)/librondo.so
 	@mkdir -p $(@D)
