@@ -13,13 +13,13 @@ say() { printf '%s\n' "$@"; }
 part() { say "" "== $1" ""; [ $# = 1 ] || say "\$ $2" ""; }
 offers() { "$build/rondo" --help | grep -q "^  $1 "; } # whether the tool has this command
 broken() { # WHAT STATUS
-    failed=$((failed + 1)); say "   FAILED: $1 (status $2):"; sed 's/^/   /' "$log"
+    failed=$((failed + 1)); say "   FAILED: $1 (status $2):"; sed '/./s/^/   /' "$log"
 }
 
 machine() {
     part "This machine, and the ring that ranks on its cores form" "$build/rondo topo"
     timeout -k 2 20 "$build/rondo" topo >"$log" 2>&1 </dev/null || { broken "rondo topo" $?; return; }
-    sed 's/^/   /' "$log"
+    sed '/./s/^/   /' "$log"
 }
 
 # One line for each run, from what the ranks print and, for the first, the library's own words on what it chose.
