@@ -15,7 +15,7 @@ OPT     ?= -O2
 KERNEL_OPT ?= -O3
 SAN     ?=
 JOBS    ?= $(shell nproc)
-PACKAGES = gcc libc6-dev libhwloc-dev libsodium-dev libcmocka-dev
+PACKAGES = gcc libc6-dev libhwloc-dev libsodium-dev libjson-c-dev libcmocka-dev
 CHECK_PACKAGES = $(PACKAGES) python3 iproute2 util-linux procps spin
 
 WARN     = -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
@@ -23,6 +23,7 @@ CPPFLAGS = -D_GNU_SOURCE -Iinclude -Isrc
 CFLAGS   = -std=c11 $(OPT) -g -ffp-contract=off -fPIC -fvisibility=hidden -pthread $(WARN) $(SAN)
 LDFLAGS  = -pthread $(SAN)
 LIBS     = -lhwloc -lsodium -lm
+TOOL_LIBS = -ljson-c
 
 ifeq ($(V),)
 Q = @
@@ -48,6 +49,7 @@ $(BUILD)/obj/%.o: %.c
 
 # The same kernels once for each instruction set; chosen at run time.
 CFLAGS_kernels_portable = $(KERNEL_OPT)
+CFLAGS_limits_memory    = $(KERNEL_OPT)
 CFLAGS_kernels_avx2     = $(KERNEL_OPT) -mavx2 -mf16c
 CFLAGS_kernels_avx512   = $(KERNEL_OPT) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 
@@ -61,7 +63,7 @@ $(BUILD)/librondo.so: $(BUILD)/librondo.so.0
 	@ln -sf librondo.so.0 $@
 
 $(BUILD)/rondo: $(call object,$(CLI_SRC)) $(BUILD)/librondo.a
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(TOOL_LIBS) $(LIBS)
 
 $(BUILD)/examples/%: $(BUILD)/obj/examples/%.o $(BUILD)/librondo.so
 	@mkdir -p $(@D)

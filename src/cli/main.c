@@ -14,6 +14,7 @@ static const struct command {
     int (*main)(int argc, char **argv);
 } commands[] = {
     {"run", "start the ranks of a job on this machine", rd_cli_run},
+    {"bench", "measure a collective beside what this machine allows", rd_cli_bench},
     {"help", "this text, or that of a command: rondo help run", help_main},
     {"version", "the version of the tool and its library", version_main},
 };
