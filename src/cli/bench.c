@@ -7,8 +7,6 @@
 #include "cli/cli.h"
 #include "cli/run.h"
 
-#include <errno.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,70 +36,7 @@ static int start_ranks(const rd_bench_options *options, int argc, char **argv)
     return status;
 }
 
-/* ---- Processors ---- */
-
-/* Whether this is the first allowed one of its core, so that siblings are taken last. */
-static bool is_first_of_core(int cpu, const cpu_set_t *allowed)
-{
-    char path[96], list[256] = "";
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", cpu);
-    FILE *file = fopen(path, "re");
-    if (!file) return true;
-    char *at = fgets(list, sizeof list, file);
-    fclose(file);
-    while (at && *at >= '0' && *at <= '9') { /* "0,64" or "0-1" */
-        long from = strtol(at, &at, 10), to = *at == '-' ? strtol(at + 1, &at, 10) : from;
-        for (long sibling = from; sibling <= to && sibling < cpu; sibling++)
-            if (CPU_ISSET((int)sibling, allowed)) return false;
-        if (*at == ',') at++;
-    }
-    return true;
-}
-
-/* The processor for a local rank: cores in order, then their siblings. -1: there is none. */
-static int choose_cpu(const cpu_set_t *allowed, int local_rank)
-{
-    for (int pass = 0, found = 0; pass < 2; pass++)
-        for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-            if (CPU_ISSET(cpu, allowed) && is_first_of_core(cpu, allowed) == (pass == 0) && found++ == local_rank)
-                return cpu;
-    return -1;
-}
-
-static int number_of(const char *first, const char *second)
-{
-    const char *text = rd_env(first) ? rd_env(first) : rd_env(second);
-    return text ? atoi(text) : -1;
-}
-
-/* Binds this process if there is a processor for each rank here; before the communicator, which looks at bindings. */
-static void pin(const rd_bench_options *options)
-{
-    cpu_set_t allowed;
-    int rank = number_of("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK");
-    int ranks = number_of("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE");
-    if (rank < 0 && !rd_env("MASTER_ADDR")) { /* by hand, so on one host */
-        rank = number_of("RANK", "RANK");
-        ranks = number_of("WORLD_SIZE", "WORLD_SIZE");
-    }
-    if (!options->pin || rank < 0 || ranks < 1 || sched_getaffinity(0, sizeof allowed, &allowed)) return;
-    if (CPU_COUNT(&allowed) < ranks) return;
-    int cpu = choose_cpu(&allowed, rank);
-    if (cpu < 0) return;
-    CPU_ZERO(&allowed);
-    CPU_SET(cpu, &allowed);
-    sched_setaffinity(0, sizeof allowed, &allowed);
-}
-
-/* The processor that this process is bound to, whoever did it; -1: to none in particular. */
-static int bound_to(void)
-{
-    cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) != 1) return -1;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
-        if (CPU_ISSET(cpu, &allowed)) return cpu;
-    return -1;
-}
+/* ---- Setting up ---- */
 
 /* Whether ranks must take turns, and in words where they are bound. */
 static rondo_result look_at_cpus(rd_bench *b, char *text, size_t bytes)
@@ -110,7 +45,7 @@ static rondo_result look_at_cpus(rd_bench *b, char *text, size_t bytes)
     size_t used = 0;
     bool bound = true;
     if (!cpus) return rd_fail_errno("no memory for a list of %d ranks", b->size);
-    cpus[b->rank] = bound_to();
+    cpus[b->rank] = rd_bench_cpu();
     rondo_result result = rondo_all_gather(&cpus[b->rank], cpus, 1, RONDO_INT32, b->comm, NULL);
     b->crowded = b->one_host && b->size > sysconf(_SC_NPROCESSORS_ONLN);
     for (int r = 0; r < b->size; r++) {
@@ -125,8 +60,6 @@ static rondo_result look_at_cpus(rd_bench *b, char *text, size_t bytes)
     return result;
 }
 
-/* ---- Setting up ---- */
-
 static const char *transport_of(const rd_bench *b, const rd_settings *settings)
 {
     if (settings->transport == RD_TRANSPORT_TCP) return "tcp";
@@ -140,6 +73,16 @@ static const char *algorithm_of(const rd_bench *b, const rd_settings *settings)
     bool flat = reduces && b->one_host && strcmp(b->transport, "shm") == 0 && settings->algo != RD_ALGO_RING &&
                 b->size <= settings->flat_ranks;
     return flat ? "flat" : "ring";
+}
+
+/* Whether every rank finds room for as much on its host; else the kernel would end processes, not refuse. */
+static rondo_result ask_for_memory(const rd_bench *b, size_t each, bool *fits)
+{
+    size_t here = b->one_host ? (size_t)b->size : 1;
+    int32_t good = each < rd_bench_free_bytes() / 10 * 9 / here;
+    RD_TRY(rondo_all_reduce(&good, &good, 1, RONDO_INT32, RONDO_MIN, b->comm, NULL));
+    *fits = good;
+    return RONDO_SUCCESS;
 }
 
 static rondo_result allocate(rd_bench *b, unsigned char **memory, size_t bytes)
@@ -167,10 +110,9 @@ static void release(rd_bench *b, unsigned char *memory)
 static rondo_result share_buffers(rd_bench *b, size_t most)
 {
     size_t lines = (most + LINE - 1) / LINE * LINE, buffers = b->options->out_of_place ? 2 : 1;
-    size_t ranks = (size_t)b->size, all = lines * buffers * ranks;
-    size_t free_bytes = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    int32_t fits = all < free_bytes / 2;
-    RD_TRY(rondo_all_reduce(&fits, &fits, 1, RONDO_INT32, RONDO_MIN, b->comm, NULL));
+    size_t ranks = (size_t)b->size;
+    bool fits = false;
+    RD_TRY(ask_for_memory(b, lines * buffers, &fits));
     if (!fits || rd_commons_open(&b->shared, lines * buffers, b->comm) != RONDO_SUCCESS) {
         b->shared.of = NULL;
         if (b->rank == 0) fprintf(stderr, "rondo bench: not enough memory to measure the zero-copy bound as well\n");
@@ -231,12 +173,16 @@ static rondo_result open_bench(rd_bench *b, char *cpus, size_t cpus_bytes)
 
 static rondo_result open_buffers(rd_bench *b, size_t most)
 {
-    RD_TRY(open_limits(b, most));
+    bool two = b->options->out_of_place || b->options->limits, fits = false;
     /* What crosses a link of the ring is at most twice the message. */
-    size_t bytes = b->has_streams ? 2 * most : most;
-    RD_TRY(allocate(b, &b->main, bytes + LINE));
-    if (b->options->out_of_place || b->options->limits) RD_TRY(allocate(b, &b->spare, bytes + LINE));
-    return RONDO_SUCCESS;
+    size_t bytes = (strcmp(b->transport, "tcp") == 0 ? 2 * most : most) + LINE;
+    RD_TRY(ask_for_memory(b, (two + 1) * bytes, &fits));
+    if (!fits)
+        return rd_fail(RONDO_INVALID_USAGE, "buffers of %zu bytes for each of %d ranks are more than the memory that is "
+                       "free; lower --max-bytes or -n", (two + 1) * bytes, b->size);
+    RD_TRY(allocate(b, &b->main, bytes));
+    if (two) RD_TRY(allocate(b, &b->spare, bytes));
+    return open_limits(b, most);
 }
 
 static void close_bench(rd_bench *b)
@@ -280,7 +226,7 @@ static rondo_result measure_all(rd_bench *b, const char *cpus, rd_row *rows, con
         rd_row *row = &rows[b->row - 1];
         RD_TRY(rd_bench_measure(b, sizes[b->row - 1], row));
         if (b->rank == 0) rd_bench_print_row(b, row);
-        *good = *good && row->wrong == 0;
+        *good = *good && (b->rank || row->wrong == 0); /* one rank says so with its exit status */
     }
     if (b->rank == 0) rd_bench_print_foot(b, rows, b->rows);
     if (b->rank == 0 && json && !rd_json_write(b, rows, b->rows)) *good = false;
@@ -295,13 +241,14 @@ static int run_rank(const rd_bench_options *options)
     size_t *sizes = calloc(MOST_ROWS, sizeof *sizes);
     rd_row *rows = calloc(MOST_ROWS, sizeof *rows);
     if (!sizes || !rows) return 1;
-    pin(options);
+    if (options->pin) rd_bench_pin();
     rondo_result result = open_bench(&b, cpus, sizeof cpus);
     if (result == RONDO_SUCCESS) {
         b.rows = list_sizes(&b, sizes);
         result = measure_all(&b, cpus, rows, sizes, &good);
     }
-    if (result != RONDO_SUCCESS) fprintf(stderr, "rondo bench: rank %d: %s\n", b.rank, rondo_last_error(NULL));
+    bool common = result == RONDO_INVALID_USAGE && b.rank > 0; /* all ranks fail alike, and one says why */
+    if (result != RONDO_SUCCESS && !common) fprintf(stderr, "rondo bench: rank %d: %s\n", b.rank, rondo_last_error(NULL));
     close_bench(&b);
     free(sizes);
     free(rows);
@@ -313,6 +260,6 @@ int rd_cli_bench(int argc, char **argv)
     rd_bench_options options;
     int status = rd_bench_parse(&options, argc, argv);
     if (status >= 0) return status;
-    if (options.json && !rd_json_check(options.json)) return 1;
+    if (options.json && rd_bench_is_first() && !rd_json_check(options.json)) return 1;
     return is_rank() ? run_rank(&options) : start_ranks(&options, argc, argv);
 }

@@ -4,6 +4,7 @@
  *
  *   bench.c          starts the ranks or joins them; sets them up; row after row
  *   bench_options.c  the command line
+ *   bench_machine.c  processors, and words about the machine
  *   bench_data.c     what the buffers hold, and what they must hold afterwards
  *   bench_measure.c  one row
  *   bench_report.c   the table
@@ -59,6 +60,21 @@ int rd_bench_parse(rd_bench_options *options, int argc, char **argv);
 bool rd_bench_reduces(rd_bench_collective collective);
 /* Whether `bytes`, the size of a row, is that of all ranks' parts together. */
 bool rd_bench_gathers(rd_bench_collective collective);
+
+/* ---- The machine ---- */
+
+/* Binds this rank to a core if there is a processor for each rank on this host: cores in order, then their siblings.
+ * To be called before a communicator is made, which looks at bindings. */
+void rd_bench_pin(void);
+/* The processor that this process is bound to, whoever did it; -1: to none in particular. */
+int rd_bench_cpu(void);
+/* Whether this is rank 0, or no rank. */
+bool rd_bench_is_first(void);
+/* "AMD EPYC ..., 2 processors, Linux 6.1.0" */
+void rd_bench_machine(char *text, size_t bytes);
+/* What pages large private allocations have: "4 KiB pages". */
+void rd_bench_pages(char *text, size_t bytes);
+size_t rd_bench_free_bytes(void);
 
 /* ---- Data ---- */
 
@@ -126,11 +142,6 @@ rondo_result rd_bench_measure(rd_bench *bench, size_t bytes, rd_row *row);
 void rd_bench_print_head(const rd_bench *bench, const char *cpus);
 void rd_bench_print_row(const rd_bench *bench, const rd_row *row);
 void rd_bench_print_foot(const rd_bench *bench, const rd_row *rows, int count);
-/* "AMD EPYC ..., 2 processors, Linux 6.1.0" */
-void rd_bench_machine(char *text, size_t bytes);
-/* What the system gives large private allocations: "4 KiB pages", "huge pages always", ... */
-void rd_bench_pages(char *text, size_t bytes);
-
 /* False when the file cannot be written, which it says. */
 bool rd_json_check(const char *path);
 bool rd_json_write(const rd_bench *bench, const rd_row *rows, int count);

@@ -4,47 +4,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/utsname.h>
-#include <unistd.h>
-
-/* ---- The machine ---- */
-
-/* The first line of a file that begins with `key`, what follows it and ": "; "" when there is none. */
-static void look_up(const char *path, const char *key, char *text, size_t bytes)
-{
-    char line[512];
-    FILE *file = fopen(path, "re");
-    text[0] = '\0';
-    while (file && !text[0] && fgets(line, sizeof line, file)) {
-        if (strncmp(line, key, strlen(key)) != 0) continue;
-        const char *after = strchr(line, ':');
-        after = after && *key ? after + 1 : line;
-        snprintf(text, bytes, "%s", after + strspn(after, " \t"));
-        text[strcspn(text, "\n")] = '\0';
-    }
-    if (file) fclose(file);
-}
-
-void rd_bench_machine(char *text, size_t bytes)
-{
-    char model[256];
-    struct utsname system;
-    look_up("/proc/cpuinfo", "model name", model, sizeof model);
-    if (uname(&system)) system = (struct utsname){.sysname = "unknown system"};
-    snprintf(text, bytes, "%s, %ld processors, %s %s", model[0] ? model : system.machine, sysconf(_SC_NPROCESSORS_ONLN),
-             system.sysname, system.release);
-}
-
-void rd_bench_pages(char *text, size_t bytes)
-{
-    char mode[128];
-    look_up("/sys/kernel/mm/transparent_hugepage/enabled", "", mode, sizeof mode);
-    long page = sysconf(_SC_PAGESIZE);
-    snprintf(text, bytes, "%ld KiB pages%s", page / 1024,
-             strstr(mode, "[always]") ? " or huge ones, as the system likes" : "");
-}
-
-/* ---- The table ---- */
 
 void rd_bench_print_head(const rd_bench *b, const char *cpus)
 {
