@@ -3,6 +3,7 @@
 # make            build/librondo.so, build/librondo.a and the tool build/rondo
 # make demo       find the ring of this machine and run a verified all-reduce over it
 # make check      build and run every test; also: asan, ubsan, tsan, lint, check-layers, check-long
+# make bench-peers   Rondo beside Open MPI and MPICH: tables, goals and a plot into bench/
 # V=1 shows the commands. demo and check install missing Debian packages when they can.
 
 # ---- Settings ------------------------------------------------------------------------------------------------
@@ -40,7 +41,7 @@ BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 object    = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 
-.PHONY: all demo check check-long check-layers asan ubsan tsan lint deps clean tests run-tests
+.PHONY: all demo check check-long check-layers asan ubsan tsan lint bench-peers deps clean tests run-tests
 all: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
 
 $(BUILD)/obj/%.o: %.c
@@ -107,6 +108,25 @@ deps:
 	echo "installing$$missing"; \
 	{ $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing; } >/dev/null \
 	|| { echo "could not install them; try:  apt-get install$$missing" >&2; exit 1; }
+
+# ---- Benchmarks beside others --------------------------------------------------------------------------------
+PEER_PACKAGES = openmpi-bin libopenmpi-dev mpich libmpich-dev python3
+PEER_SRC      = bench/peers/serve.c src/cli/limits_meet.c
+LIMIT_SRC     = $(wildcard src/cli/limits*.c)
+
+$(BUILD)/peers/rondo: $(call object,bench/peers/rondo_all_reduce.c bench/peers/serve.c $(LIMIT_SRC)) $(BUILD)/librondo.a
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+# One source, each MPI's own compiler.
+$(BUILD)/peers/openmpi $(BUILD)/peers/mpich: $(BUILD)/peers/%: bench/peers/mpi_all_reduce.c $(PEER_SRC)
+	@mkdir -p $(@D)
+	$(call say,MPICC,$@)mpicc.$* $(CPPFLAGS) -std=c11 $(OPT) -g $(WARN) -o $@ $^
+
+bench-peers:
+	@$(MAKE) --no-print-directory deps NEED="$(PACKAGES) $(PEER_PACKAGES)"
+	@$(MAKE) --no-print-directory -j$(JOBS) $(addprefix $(BUILD)/,rondo peers/rondo peers/openmpi peers/mpich)
+	@bench/peers/peers.py $(BUILD)
 
 # ---- Other checks --------------------------------------------------------------------------------------------
 check-long:
