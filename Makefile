@@ -19,7 +19,8 @@ JOBS    ?= $(shell nproc)
 PACKAGES = gcc libc6-dev libhwloc-dev libsodium-dev libjson-c-dev libcmocka-dev
 CHECK_PACKAGES = $(PACKAGES) python3 iproute2 util-linux procps spin
 
-WARN     = -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
+# A sanitizer's instrumentation keeps gcc from seeing what is initialised.
+WARN     = -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith $(if $(SAN),-Wno-maybe-uninitialized)
 CPPFLAGS = -D_GNU_SOURCE -Iinclude -Isrc
 CFLAGS   = -std=c11 $(OPT) -g -ffp-contract=off -fPIC -fvisibility=hidden -pthread $(WARN) $(SAN)
 LDFLAGS  = -pthread $(SAN)
@@ -57,8 +58,9 @@ CFLAGS_kernels_avx512   = $(KERNEL_OPT) -mavx512f -mavx512bw -mavx512dq -mavx512
 $(BUILD)/librondo.a: $(call object,$(LIB_SRC))
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
 
+# nodelete: its service thread and exit handler must outlive a dlclose.
 $(BUILD)/librondo.so.0: $(call object,$(LIB_SRC)) src/rondo.map
-	$(call say,LD,$@)$(CC) -shared -Wl,-soname,librondo.so.0 -Wl,--version-script=src/rondo.map $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
+	$(call say,LD,$@)$(CC) -shared -Wl,-soname,librondo.so.0 -Wl,-z,nodelete -Wl,--version-script=src/rondo.map $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
 
 $(BUILD)/librondo.so: $(BUILD)/librondo.so.0
 	@ln -sf librondo.so.0 $@
@@ -76,6 +78,7 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(BUILD)/librondo.so
 
 # This test sees every call that a socket link makes.
 LDFLAGS_test_link_tcp = -Wl,--wrap=sendmsg,--wrap=recvmsg
+LDFLAGS_test_exec_tcp = $(LDFLAGS_test_link_tcp)
 
 # Tests may look inside: they link the static library.
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(HELP_SRC)) $(BUILD)/librondo.a

@@ -10,6 +10,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if UNDER_TSAN
+/* It waits a second at each exit for races yet to come; with hundreds of processes that adds up. */
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "atexit_sleep_ms=50";
+}
+#endif
+
 void sleep_s(double seconds)
 {
     int64_t ns = (int64_t)(seconds * 1e9);
@@ -35,12 +44,17 @@ struct run *run_new(int world, double timeout_s)
     return r;
 }
 
-void run_free(struct run *r) { munmap(r, sizeof *r); }
+void run_free(struct run *r)
+{
+    munmap(r, sizeof *r);
+}
 
 void run_make_id(struct run *r, const rd_settings *settings)
 {
-    if (rd_job_new_id(&r->id, settings) != RONDO_SUCCESS) fprintf(stderr, "new id: %s\n", rd_last_error());
-    else r->id_ready = 1;
+    if (rd_job_new_id(&r->id, settings) != RONDO_SUCCESS)
+        fprintf(stderr, "new id: %s\n", rd_last_error());
+    else
+        r->id_ready = 1;
 }
 
 typedef struct start {
@@ -163,14 +177,21 @@ static bool wait_counter(rank *r, const int *counter, int times, double seconds)
     int64_t deadline = rd_deadline(seconds);
     struct timespec at = {deadline / 1000000000, deadline % 1000000000};
     pthread_mutex_lock(&r->lock);
-    while (*counter < times && pthread_cond_timedwait(&r->changed, &r->lock, &at) == 0) {}
+    while (*counter < times && pthread_cond_timedwait(&r->changed, &r->lock, &at) == 0) {
+    }
     bool enough = *counter >= times;
     pthread_mutex_unlock(&r->lock);
     return enough;
 }
 
-bool rank_wait_stop(rank *r, double seconds) { return wait_counter(r, &r->stops, 1, seconds); }
-bool rank_wait_wakes(rank *r, int times, double seconds) { return wait_counter(r, &r->wakes, times, seconds); }
+bool rank_wait_stop(rank *r, double seconds)
+{
+    return wait_counter(r, &r->stops, 1, seconds);
+}
+bool rank_wait_wakes(rank *r, int times, double seconds)
+{
+    return wait_counter(r, &r->wakes, times, seconds);
+}
 
 rondo_result rank_join(rank *r)
 {
@@ -181,7 +202,8 @@ rondo_result rank_join(rank *r)
     result = rd_job_from_id(&r->job, &r->run->id, r->me, r->run->world, &r->settings);
     if (result == RONDO_SUCCESS)
         result = rd_member_open(&r->member, &r->job, &r->settings, &r->contacts[r->me], on_stop, on_wake, r);
-    if (result == RONDO_SUCCESS) result = rd_table_open(&r->table, &r->job, &r->settings, rd_deadline(r->run->timeout_s));
+    if (result == RONDO_SUCCESS)
+        result = rd_table_open(&r->table, &r->job, &r->settings, rd_deadline(r->run->timeout_s));
     rank_note(r, result);
     return result;
 }

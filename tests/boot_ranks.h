@@ -28,7 +28,7 @@
 #endif
 #define LIMIT_S (UNDER_TSAN ? 60.0 : 20.0) /* nothing here may take so long */
 
-enum { MOST_RANKS = 64, TEXT = 2048 };
+enum { MOST_RANKS = 64, MANY = UNDER_TSAN ? 12 : 64, TEXT = 2048 };
 
 /* What the ranks of one run share. */
 struct run {
@@ -37,12 +37,12 @@ struct run {
     int argument;
     rondo_unique_id id;
     _Atomic int id_ready;
-    _Atomic int step;               /* for tests that need an order */
+    _Atomic int step; /* for tests that need an order */
     struct {
         pid_t pid;
         rondo_result result;
-        double seconds;             /* spent in what the test measures */
-        double at;                  /* when that ended (rd_now) */
+        double seconds; /* spent in what the test measures */
+        double at;      /* when that ended (rd_now) */
         char text[TEXT];
         long note;
     } rank[MOST_RANKS];
@@ -84,9 +84,9 @@ void rank_free(rank *r);
 void rank_note(rank *r, rondo_result result); /* result and last error into the struct run */
 
 /* Steps of a start; each is RONDO_SUCCESS or noted. */
-rondo_result rank_join(rank *r);         /* job, member, table */
-rondo_result rank_meet(rank *r);         /* contacts of all, control plane; then the table is closed */
-rondo_result rank_start(rank *r);        /* both */
+rondo_result rank_join(rank *r);  /* job, member, table */
+rondo_result rank_meet(rank *r);  /* contacts of all, control plane; then the table is closed */
+rondo_result rank_start(rank *r); /* both */
 /* Waits until stop (or wake) was called `times` times; false at the deadline. */
 bool rank_wait_stop(rank *r, double seconds);
 bool rank_wait_wakes(rank *r, int times, double seconds);

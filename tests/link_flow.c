@@ -4,10 +4,6 @@
 #include "base/status.h"
 #include "test.h"
 
-#include <sched.h>
-
-enum { SPINS = 50 };
-
 /* ---- What the slices hold ---- */
 
 static uint64_t mix(uint64_t x)
@@ -201,16 +197,16 @@ int64_t link_nap(rondo_link *link, rondo_bell *bell, uint64_t seen, int64_t time
 void *link_flow_run(void *argument)
 {
     struct link_flow *flow = argument;
-    int idle = 0;
+    uint64_t patience = 0;
     while (!link_flow_over(flow)) {
         if (link_flow_step(flow)) {
-            idle = 0;
-        } else if (++idle > SPINS) {
+            patience = 1U << mix(flow->random++) % 8; /* so that it arms at any time, early or late */
+        } else if (patience) {
+            patience--;
+        } else {
             int64_t slept = link_nap(flow->link, flow->bell, flow->counted, LINK_DEADLINE_NS);
             if (slept >= LINK_DEADLINE_NS) trouble(flow, "a wake-up was lost", RONDO_LINK_OK);
             if (slept) flow->sleeps++;
-        } else {
-            sched_yield();
         }
     }
     if (flow->side == RD_SENDER && flow->link->bytes_sent != flow->bytes)

@@ -65,7 +65,7 @@ void link_flow_close(struct link_flow *flow);
 bool link_flow_over(const struct link_flow *flow);
 /* Moves what can be moved; false when nothing could be. */
 bool link_flow_step(struct link_flow *flow);
-/* To the end, asleep whenever nothing can be moved (after `spins` attempts). For pthread_create. */
+/* To the end, asleep whenever nothing can be moved after a few attempts. For pthread_create. */
 void *link_flow_run(void *flow);
 /* Arms and sleeps unless there is something to do. Returns how long it slept, in ns; 0: it did not. */
 int64_t link_nap(rondo_link *link, rondo_bell *bell, uint64_t seen, int64_t timeout_ns);

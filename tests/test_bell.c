@@ -15,7 +15,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { TURNS = 4000 };
+enum { TURNS = 20000 };
 #define LONG_NS 20000000000
 
 /* One of two players. Each owns a word that the other stores to. */
@@ -31,9 +31,14 @@ struct player {
 static void *play(void *argument)
 {
     struct player *p = argument;
-    uint32_t turn = (uint32_t)p->me;
+    uint32_t turn = (uint32_t)p->me, random = turn;
     for (int i = 0; i < TURNS && !p->lost; i++, turn += 2) {
         if (turn) {
+            /* The hard moment is when one arms while the other rings, which takes two that are awake: so spin for long
+             * or hardly, at random. */
+            random = random * 1103515245 + 12345;
+            uint32_t spins = 1U << (random >> 16) % 15;
+            while (spins-- && atomic_load_explicit(p->mine, memory_order_relaxed) != turn) continue;
             while (atomic_load_explicit(p->mine, memory_order_acquire) != turn) {
                 rd_bell_arm(&p->bell);
                 if (p->watches && i % 5 == 0) rd_bell_watch(&p->bell, p->pipe_fd, EPOLLIN);
@@ -49,7 +54,6 @@ static void *play(void *argument)
                 }
             }
         }
-        for (int pause = i * 37 % 200; pause > 0; pause--) __asm__ volatile("" ::: "memory"); /* vary who comes first */
         atomic_store_explicit(p->theirs, turn + 1, memory_order_release);
         rd_ringer_ring(&p->other);
     }

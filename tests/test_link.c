@@ -53,12 +53,12 @@ static void test_one_thread(void **state)
     link_pair_close(&pair);
 }
 
-static void test_two_threads(void **state)
+static void run_threads(void **state, uint32_t slots)
 {
     struct link_pair pair;
     struct link_flow flows[2];
     pthread_t thread;
-    open_pair(state, &pair);
+    link_pair_open(&pair, *state, slots, SLOT_BYTES);
     for (int side = 0; side < 2; side++) link_flow_open(&flows[side], &pair, side, SLICES);
     assert_int_equal(pthread_create(&thread, NULL, link_flow_run, &flows[RD_SENDER]), 0);
     link_flow_run(&flows[RD_RECEIVER]);
@@ -69,6 +69,9 @@ static void test_two_threads(void **state)
     }
     link_pair_close(&pair);
 }
+
+static void test_two_threads(void **state) { run_threads(state, SLOTS); }
+static void test_one_slot(void **state) { run_threads(state, 1); } /* every slice waits for the one before */
 
 /* One side of it, in its own process. */
 static int run_process(const struct link_kind *kind, int side, rondo_link_spec *spec, int control)
@@ -361,7 +364,7 @@ static void test_receiver_wakes(void **state)
     }
 }
 
-/* Sends with nobody receiving, from slice `sent` on, until nothing has moved for a while. Returns how many were taken. */
+/* Sends with nobody receiving, from slice `sent` on, until nothing has moved for a while. Returns how many went. */
 static uint64_t fill_up(struct link_pair *pair, unsigned char *memory, uint64_t sent)
 {
     rondo_link *sender = pair->ends[RD_SENDER];
@@ -438,6 +441,7 @@ static const struct {
 } cases[] = {
     {"one thread", test_one_thread},
     {"two threads", test_two_threads},
+    {"one slot", test_one_slot},
     {"two processes", test_two_processes},
     {"empty slices", test_empty_slices},
     {"credits", test_credits},

@@ -9,6 +9,8 @@
 #include "test.h"
 
 #include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -175,6 +177,47 @@ static void test_close_orders(void **state)
         }
 }
 
+static void *commit_and_close(void *argument)
+{
+    rondo_link *_Atomic *handed = argument;
+    void *place;
+    for (rondo_link *sender; (sender = *handed) != (rondo_link *)handed;) {
+        if (!sender) {
+            sched_yield();
+            continue;
+        }
+        sender->ops->reserve(sender, &place);
+        sender->ops->commit(sender, 0, 0);
+        sender->ops->close(sender);
+        *handed = NULL;
+    }
+    return NULL;
+}
+
+/* A slice is committed and its sender closes while the receiver looks: it never sees the close and not the slice. */
+static void test_close_while_looking(void **state)
+{
+    (void)state;
+    rondo_link *_Atomic handed = NULL;
+    pthread_t thread;
+    assert_int_equal(pthread_create(&thread, NULL, commit_and_close, (void *)&handed), 0);
+    for (int round = 0; round < 300; round++) {
+        struct link_pair pair;
+        uint64_t count;
+        int64_t deadline = rd_now() + LINK_DEADLINE_NS;
+        link_pair_open(&pair, &kinds[0], SLOTS, 64);
+        rondo_link *receiver = pair.ends[1];
+        handed = pair.ends[0];
+        while (receiver->ops->poll(receiver, &count) == RONDO_LINK_OK) assert_true(rd_now() < deadline);
+        assert_int_equal(count, 1);
+        while (handed) sched_yield();
+        pair.ends[0] = NULL;
+        link_pair_close(&pair);
+    }
+    handed = (rondo_link *)&handed;
+    pthread_join(thread, NULL);
+}
+
 /* An offer that nobody takes, one that comes twice, one that comes too late, one from another process. */
 static void test_loop_offers(void **state)
 {
@@ -229,6 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spoilt_offers), cmocka_unit_test(test_spoilt_answers), cmocka_unit_test(test_bad_specs),
         cmocka_unit_test(test_close_orders),  cmocka_unit_test(test_loop_offers),    cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_close_while_looking),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,7 +31,7 @@ typedef struct value {
 typedef struct message {
     value sum;
     int16_t chunk, step;
-    bool wide;
+    bool wide, own;
 } message;
 
 /* One rank: its plan, the step it is in, and how far it is with it. */
@@ -130,7 +130,8 @@ static void send_once(rank_state *r)
     int32_t link = r->plan.rank * w.n + t->send_to;
     require(r, w.put[link] - w.taken[link] < w.depth);
     w.links[(int64_t)link * w.depth + w.put[link]++ % w.depth] =
-        (message){.sum = sum, .chunk = (int16_t)t->send_chunk, .step = (int16_t)r->step, .wide = t->send_wide};
+        (message){.sum = sum, .chunk = (int16_t)t->send_chunk, .step = (int16_t)r->step, .wide = t->send_wide,
+                  .own = t->send_own};
     w.under_way++;
     *(t->send_wide ? &r->wide : &r->narrow) += rondo_chunk(&r->plan, t->send_chunk).count;
 }
@@ -163,7 +164,7 @@ static bool receive(rank_state *r)
         if (w.put[link] == w.taken[link]) return false;
         const message *m = &w.links[(int64_t)link * w.depth + w.taken[link]++ % w.depth];
         w.under_way--;
-        require(r, m->chunk == t->recv_chunk && m->wide == t->recv_wide);
+        require(r, m->chunk == t->recv_chunk && m->wide == t->recv_wide && m->own == t->recv_own);
         if (!rooted(&r->plan)) require(r, m->step == r->step);
         apply(r, m);
     }
@@ -346,7 +347,7 @@ static void follow_rank(int32_t n, int32_t rank)
         rondo_step to = rondo_plan_step(&large[t.send_to].plan, r->step);
         bool gather = r->step >= n - 1;
         require(r, to.recv_from == rank && to.recv_chunk == t.send_chunk && to.recv_wide == t.send_wide);
-        require(r, t.send_wide == (r->step > 0 && !gather));
+        require(r, to.recv_own == t.send_own && t.send_wide == (r->step > 0 && !gather));
         if (r->step > 0) require(r, t.send_chunk == r->came && !t.send_own);
         else require(r, t.send_own && (came[0][t.send_chunk] = true));
         if (r->step == n - 1) require(r, t.send_chunk == rank && (came[1][rank] = true));

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "test.h"
 
+#include "base/status.h"
 #include "world.h"
 
 #include <fcntl.h>
@@ -33,6 +34,10 @@ static void connect_pair(world *w, int from, int to, int channel, const rondo_tr
             assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
             a.sockets[i] = pair[0];
             b.sockets[i] = pair[1];
+        }
+        if (w->options.socket_bytes) {
+            assert_int_equal(rd_fault_shorten(&a, w->options.socket_bytes), RONDO_SUCCESS);
+            assert_int_equal(rd_fault_shorten(&b, w->options.socket_bytes), RONDO_SUCCESS);
         }
     }
     assert_int_equal(transport->offer(&a, &sender, &offer), RONDO_SUCCESS);
@@ -103,21 +108,20 @@ void world_close(world *w)
     for (int r = 0; r < w->options.n; r++) rd_bell_close(&w->bell[r]);
 }
 
-void world_run(world *w, const world_call *call, uint64_t seed)
+void world_start(world *w, const world_call *call, uint64_t seed)
 {
-    int n = w->options.n, left = n;
-    rd_reduction reduction;
-    bool done[WORLD_MAX] = {false};
+    int n = w->options.n;
+    rd_reduction *reduction = &w->reduction;
     bool reduces = call->collective != RONDO_COLL_ALL_GATHER && call->collective != RONDO_COLL_BROADCAST;
-    assert_int_equal(rd_reduction_init(&reduction, call->dtype, call->op, n, call->cpu), RONDO_SUCCESS);
+    assert_int_equal(rd_reduction_init(reduction, call->dtype, call->op, n, call->cpu), RONDO_SUCCESS);
     for (int r = 0; r < n; r++) {
         rd_op *op = &w->op[r];
         bool keeps = call->collective != RONDO_COLL_REDUCE || r == call->root;
         assert_int_equal(rondo_plan_init(&op->plan, call->collective, call->algo, n, r, call->root, call->count,
-                                         w->options.order, NULL, reduces && reduction.wide_bytes > reduction.bytes), 0);
+                                         w->options.order, NULL, reduces && reduction->wide_bytes > reduction->bytes), 0);
         for (int32_t s = 0; s < op->plan.steps; s++) w->steps[r][s] = rondo_plan_step(&op->plan, s);
         op->steps = w->steps[r];
-        op->reduction = &reduction;
+        op->reduction = reduction;
         op->wiring = &w->wiring[r];
         op->buffers = (rd_buffers){call->send[r], keeps ? call->recv[r] : NULL,
                                    call->collective != RONDO_COLL_ALL_GATHER,
@@ -125,13 +129,21 @@ void world_run(world *w, const world_call *call, uint64_t seed)
         op->signature = mix(seed, call->count);
         rd_op_start(op);
     }
+}
+
+void world_run(world *w, const world_call *call, uint64_t seed)
+{
+    int n = w->options.n, left = n;
+    bool done[WORLD_MAX] = {false};
     uint64_t idle = 0;
+    world_start(w, call, seed);
     while (left) {
         int r = (int)(mix(seed, w->advances++) % (uint64_t)n);
         if (done[r]) continue;
         rd_progress p = rd_op_advance(&w->op[r]);
         if (p == RD_FAILED)
-            fail_msg("rank %d: link answered %d (%s)", r, w->op[r].failure, w->op[r].failed ? "a link" : "counters");
+            fail_msg("rank %d: link answered %d (%s): %s", r, w->op[r].failure, w->op[r].failed ? "a link" : "counters",
+                     rd_last_error());
         if (p == RD_DONE) done[r] = true, left--;
         idle = p == RD_IDLE ? idle + 1 : 0;
         if (idle > 2000000) fail_msg("no rank can go on: a deadlock");

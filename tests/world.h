@@ -17,6 +17,7 @@ typedef struct world_options {
     size_t slice_bytes;
     bool flat;
     int sockets;                             /* per TCP link; 0: 1 */
+    int socket_bytes;                        /* of their buffers, so that slices go in parts; 0: as they are */
     const rondo_transport *(*transport)(int from); /* of the ring link from rank `from` to the next */
     rondo_link *(*wrap)(rondo_link *link);   /* every end passes through it, unless NULL */
     const int32_t *order;                    /* NULL: rank order */
@@ -28,6 +29,7 @@ typedef struct world {
     rd_wire *out[WORLD_MAX], *in[WORLD_MAX]; /* [rank][channel * n + peer] */
     rd_wiring wiring[WORLD_MAX];
     rd_op op[WORLD_MAX];
+    rd_reduction reduction;
     rondo_step steps[WORLD_MAX][2 * WORLD_MAX];
     uint64_t advances;                       /* so far */
 } world;
@@ -49,6 +51,9 @@ typedef struct world_call {
 } world_call;
 
 void world_run(world *w, const world_call *call, uint64_t seed);
+
+/* The first half of it: every rank's operation has started. */
+void world_start(world *w, const world_call *call, uint64_t seed);
 
 /* Payload that rank r has sent so far over the ring links of `channel` (-1: all channels), or over all links. */
 uint64_t world_ring_bytes(const world *w, int r, int channel);

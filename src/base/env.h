@@ -19,7 +19,7 @@
             "how much is said on standard error")                                                                     \
     SETTING(transport, "RONDO_TRANSPORT", CHOICE, "auto", 0, 0, "auto|loop|shm|tcp",                                  \
             "links to use; auto: the best that reaches")                                                              \
-    SETTING(algo, "RONDO_ALGO", CHOICE, "auto", 0, 0, "auto|ring|flat",                                               \
+    SETTING(algo, "RONDO_ALGO", CHOICE, "auto", 0, 0, "auto|ring|flat|exchange",                                               \
             "all-reduce algorithm")                                                                                   \
     SETTING(numerics, "RONDO_NUMERICS", CHOICE, "accurate", 0, 0, "accurate|fast|strict",                             \
             "how narrow types are summed")                                                                            \
@@ -35,6 +35,7 @@
             "flat all-reduce up to this many ranks on a host")                                                        \
     SETTING(spin, "RONDO_SPIN", NUMBER, "-1", -1, 1000000, NULL,                                                      \
             "polls before a wait yields; -1: 1000, or 20 when ranks share cores")                                     \
+    SETTING(trace, "RONDO_TRACE", TEXT, NULL, 0, 0, NULL, "file to append a record of every slice to (rondo_trace.h)") \
     SETTING(interface, "RONDO_INTERFACE", TEXT, NULL, 0, 0, NULL,                                                     \
             "network interfaces: a list of prefixes, =exact, ^not")                                                   \
     SETTING(port, "RONDO_PORT", NUMBER, "0", 0, 65535, NULL,                                                          \
@@ -62,7 +63,7 @@ typedef struct rd_settings {
 
 /* Values of the CHOICE settings. */
 enum { RD_TRANSPORT_AUTO, RD_TRANSPORT_LOOP, RD_TRANSPORT_SHM, RD_TRANSPORT_TCP };
-enum { RD_ALGO_AUTO, RD_ALGO_RING, RD_ALGO_FLAT };
+enum { RD_ALGO_AUTO, RD_ALGO_RING, RD_ALGO_FLAT, RD_ALGO_EXCHANGE };
 enum { RD_NUMERICS_ACCURATE, RD_NUMERICS_FAST, RD_NUMERICS_STRICT };
 enum { RD_CPU_AUTO, RD_CPU_PORTABLE, RD_CPU_AVX2, RD_CPU_AVX512 };
 

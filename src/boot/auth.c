@@ -20,8 +20,11 @@ rondo_result rd_result_from_wire(uint32_t word)
 
 static const unsigned char magic[8] = {'R', 'o', 'n', 'd', 'o', '\r', '\n', 0};
 
-enum { PROOF_BYTES = 32, CHALLENGE_PROOF_AT = RD_CHALLENGE_BYTES - PROOF_BYTES,
-       REQUEST_PROOF_AT = RD_REQUEST_BYTES - PROOF_BYTES };
+enum {
+    PROOF_BYTES = 32,
+    CHALLENGE_PROOF_AT = RD_CHALLENGE_BYTES - PROOF_BYTES,
+    REQUEST_PROOF_AT = RD_REQUEST_BYTES - PROOF_BYTES
+};
 
 const char *rd_challenge_status_name(enum rd_challenge_status status)
 {

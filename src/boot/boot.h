@@ -96,8 +96,8 @@ rondo_result rd_member_connect(rd_member *member, int peer, int purpose, int ind
 rondo_result rd_member_accept(rd_member *member, int peer, int purpose, int index, int64_t deadline, int *fd);
 
 /* Makes the control connections: to ranks at distances of powers of two (both directions, over unix sockets where
- * over_unix[peer], else TCP), each with the other's pidfd on one host. From then on a peer's death reaches `stop` within
- * 2 s, and news of it floods. Collective over the communicator; RONDO_REMOTE_ERROR when a rank dies or leaves
+ * over_unix[peer], else TCP), each with the other's pidfd on one host. From then on a peer's death reaches `stop`
+ * within 2 s, and news of it floods. Collective over the communicator; RONDO_REMOTE_ERROR when a rank dies or leaves
  * meanwhile. */
 rondo_result rd_member_start_control(rd_member *member, const bool *over_unix, int64_t deadline);
 
@@ -108,7 +108,8 @@ void rd_member_announce(rd_member *member, rondo_result result, const char *text
 /* How many calls this rank has completed; goes out with its goodbye. A peer that left in order after n calls is
  * an error only for call n and later: see rd_member_left. */
 void rd_member_completed(rd_member *member, uint64_t calls);
-/* true, with who and how, when some rank left in order (destroyed or exited) having completed no more than `calls` calls. */
+/* true, with who and how, when some rank left in order (destroyed or exited) having completed no more than `calls`
+ * calls. */
 bool rd_member_left(rd_member *member, uint64_t calls, char *text, size_t bytes);
 
 /* Says goodbye, forgets the member. Never waits for a peer. NULL is fine. */

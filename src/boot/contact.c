@@ -17,7 +17,7 @@
 
 enum { ADDRESSES = 4 };
 
-/* Two processes of one kernel and one network namespace hash alike; whether they share memory is for others to prove. */
+/* Two processes of one kernel and one network namespace hash alike; whether they share memory is proved elsewhere. */
 static void hash_host(unsigned char hash[32])
 {
     char boot[64] = "";
@@ -80,7 +80,8 @@ rondo_result rd_contact_unpack(rd_contact *contact, const unsigned char bytes[RD
     c.pid = (int32_t)rd_read_u32(&r);
     rd_read_text(&r, c.hostname, sizeof c.hostname, sizeof c.hostname);
     if (addresses > ADDRESSES)
-        return rd_fail(RONDO_REMOTE_ERROR, "a rank's contact claims %u addresses; at most %d fit", addresses, ADDRESSES);
+        return rd_fail(RONDO_REMOTE_ERROR, "a rank's contact claims %u addresses; at most %d fit", addresses,
+                       ADDRESSES);
     c.addresses = (int32_t)addresses;
     *contact = c;
     return RONDO_SUCCESS;

@@ -132,8 +132,8 @@ void rd_control_describe_left(const rd_member *member, int rank, char *text, siz
     const rd_rank *r = &member->ranks[rank];
     rd_member_name(member, rank, name, sizeof name);
     snprintf(text, bytes, "%s left: %s after %llu call%s", name,
-             r->how == RD_LEFT_EXITED ? "its process exited" : "it destroyed its communicator", (unsigned long long)r->calls,
-             r->calls == 1 ? "" : "s");
+             r->how == RD_LEFT_EXITED ? "its process exited" : "it destroyed its communicator",
+             (unsigned long long)r->calls, r->calls == 1 ? "" : "s");
 }
 
 /* ---- The end of a connection ---- */
@@ -194,8 +194,10 @@ static void heard_hello(rd_control *control, rd_reader *r, int *fd)
     pid->control = control;
     int pidfd = *fd;
     *fd = -1;
-    if (rd_watch_open(&pid->watch, pidfd, EPOLLIN) == RONDO_SUCCESS) control->pid = pid;
-    else free(pid);
+    if (rd_watch_open(&pid->watch, pidfd, EPOLLIN) == RONDO_SUCCESS)
+        control->pid = pid;
+    else
+        free(pid);
 }
 
 static void heard_goodbye(rd_control *control, rd_reader *r, int *fd)
@@ -238,7 +240,10 @@ static void heard(rd_frames *frames, const rd_frame *frame)
 
 /* ---- Connections ---- */
 
-static bool is_power_of_two(int n) { return n > 0 && (n & (n - 1)) == 0; }
+static bool is_power_of_two(int n)
+{
+    return n > 0 && (n & (n - 1)) == 0;
+}
 
 bool rd_control_dials(int from, int to, int world)
 {

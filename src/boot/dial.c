@@ -55,6 +55,18 @@ static enum rd_dialed elsewhere(attempt *a, const char *why)
     return RD_DIAL_ELSEWHERE;
 }
 
+static bool is_unix(const char *address)
+{
+    return strncmp(address, "unix:", 5) == 0;
+}
+
+/* The name of an abstract socket goes with its process: whoever is silent there is alive, and busy or stopped. */
+static enum rd_dialed silent(attempt *a, const char *why)
+{
+    elsewhere(a, why);
+    return is_unix(a->address) ? RD_DIAL_LATER : RD_DIAL_ELSEWHERE;
+}
+
 static enum rd_dialed failed(attempt *a, rondo_result result)
 {
     a->result = result;
@@ -72,7 +84,7 @@ static enum rd_dialed wait_for(attempt *a, short events)
         }
         int64_t slice = rd_deadline(0.1);
         if (poll(&p, 1, rd_until_ms(slice < a->until ? slice : a->until)) > 0) return RD_DIALED;
-        if (rd_now() >= a->until) return elsewhere(a, "no answer");
+        if (rd_now() >= a->until) return silent(a, "no answer");
     }
 }
 
@@ -113,15 +125,13 @@ static enum rd_dialed connect_to(attempt *a)
     result = rd_sock_connect_start(&a->fd, &to, &done);
     if (result == RONDO_SUCCESS) rd_own(a->fd);
     rd_service_unlock();
-    if (result == RONDO_IN_PROGRESS) return elsewhere(a, "its queue is full");
+    if (result == RONDO_IN_PROGRESS) return silent(a, "its queue is full");
     if (result != RONDO_SUCCESS) return elsewhere(a, rd_last_error());
     if (done) return RD_DIALED;
     enum rd_dialed waited = wait_for(a, POLLOUT);
     if (waited != RD_DIALED) return waited;
     return rd_sock_connected(a->fd, &to) == RONDO_SUCCESS ? RD_DIALED : elsewhere(a, rd_last_error());
 }
-
-static bool is_unix(const char *address) { return strncmp(address, "unix:", 5) == 0; }
 
 static enum rd_dialed check_key_required(attempt *a)
 {
@@ -154,15 +164,18 @@ static enum rd_dialed hear_challenge(attempt *a, const rd_handshake *h)
     switch (status) {
     case RD_CHALLENGE_OK:
         if (proved) return RD_DIALED;
-        return failed(a, rd_fail(RONDO_INVALID_USAGE, "%s refused: the keys differ, or only one side has one; give all ranks "
-                                                      "the same RONDO_KEY or RONDO_KEY_FILE", a->address));
+        return failed(a, rd_fail(RONDO_INVALID_USAGE,
+                                 "%s refused: the keys differ, or only one side has one; give all ranks "
+                                 "the same RONDO_KEY or RONDO_KEY_FILE",
+                                 a->address));
     case RD_CHALLENGE_VERSION:
-        return failed(a, rd_fail(RONDO_INVALID_USAGE, "%s refused: it speaks wire version %u and this process %u; run the same "
-                                                      "version of Rondo on all ranks", a->address, version,
-                                 a->dialing->version));
+        return failed(a, rd_fail(RONDO_INVALID_USAGE,
+                                 "%s refused: it speaks wire version %u and this process %u; run the same "
+                                 "version of Rondo on all ranks",
+                                 a->address, version, a->dialing->version));
     case RD_CHALLENGE_KEYLESS:
-        return failed(a, rd_fail(RONDO_INVALID_USAGE, "%s refused: %s; set RONDO_KEY or RONDO_KEY_FILE on all ranks", a->address,
-                                 rd_challenge_status_name(status)));
+        return failed(a, rd_fail(RONDO_INVALID_USAGE, "%s refused: %s; set RONDO_KEY or RONDO_KEY_FILE on all ranks",
+                                 a->address, rd_challenge_status_name(status)));
     default: return elsewhere(a, rd_challenge_status_name(status));
     }
 }
@@ -181,9 +194,7 @@ static enum rd_dialed hear_verdict(attempt *a)
     rd_read_text(&r, verdict.text, sizeof verdict.text, text_bytes);
     switch (verdict.kind) {
     case RD_ACCEPTED: return RD_DIALED;
-    case RD_NOT_YET:
-        elsewhere(a, verdict.text[0] ? verdict.text : "not there yet");
-        return RD_DIAL_LATER;
+    case RD_NOT_YET: elsewhere(a, verdict.text[0] ? verdict.text : "not there yet"); return RD_DIAL_LATER;
     default: return failed(a, rd_fail(verdict.result, "%s", verdict.text));
     }
 }
@@ -208,8 +219,12 @@ enum rd_dialed rd_dial(const rd_dialing *dialing, const char *address, int *fd, 
                        size_t reason_bytes)
 {
     int64_t until = rd_deadline(dialing->patience_s);
-    attempt a = {dialing, address, -1, until < dialing->deadline ? until : dialing->deadline, RONDO_SUCCESS, reason,
-                 reason_bytes};
+    attempt a = {.dialing = dialing,
+                 .address = address,
+                 .fd = -1,
+                 .until = until < dialing->deadline ? until : dialing->deadline,
+                 .reason = reason,
+                 .reason_bytes = reason_bytes};
     enum rd_dialed dialed = check_key_required(&a);
     if (dialed == RD_DIALED) dialed = connect_to(&a);
     if (dialed == RD_DIALED) dialed = check_keyless(&a);

@@ -2,8 +2,8 @@
  *
  * door.c - whoever connects comes in here: listeners, and the server's side of the handshake (auth.h).
  *
- * Until its proof fits, a connection is a guest: it costs one descriptor and one small structure, has a few seconds, and
- * nothing it sends is looked at beyond the fixed fields of the handshake. When too many come, the oldest goes.
+ * Until its proof fits, a connection is a guest: it costs one descriptor and one small structure, has a few seconds,
+ * and nothing it sends is looked at beyond the fixed fields of the handshake. When too many come, the oldest goes.
  */
 #include "boot/service.h"
 
@@ -58,10 +58,14 @@ static void forget(rd_guest *guest)
 {
     struct rd_service *s = rd_service;
     rd_timer_clear(&guest->timer);
-    if (guest->before) guest->before->next = guest->next;
-    else s->guests = guest->next;
-    if (guest->next) guest->next->before = guest->before;
-    else s->last_guest = guest->before;
+    if (guest->before)
+        guest->before->next = guest->next;
+    else
+        s->guests = guest->next;
+    if (guest->next)
+        guest->next->before = guest->before;
+    else
+        s->last_guest = guest->before;
     s->guest_count--;
     memset(&guest->handshake, 0, sizeof guest->handshake);
     rd_watch_bury(&guest->watch);
@@ -74,7 +78,10 @@ static void turn_away(rd_guest *guest, const char *why)
     forget(guest);
 }
 
-static void too_slow(rd_timer *timer) { turn_away(RD_CONTAINER(timer, rd_guest, timer), "it did not say what it wants in time"); }
+static void too_slow(rd_timer *timer)
+{
+    turn_away(RD_CONTAINER(timer, rd_guest, timer), "it did not say what it wants in time");
+}
 
 /* The messages of a handshake are small and the socket's buffer is empty: a write takes all or the guest is odd. */
 static bool say(rd_guest *guest, const void *data, size_t bytes)
@@ -129,15 +136,20 @@ static void hear_request(rd_guest *guest)
         return;
     }
     rd_served_job *job = request.purpose == RD_PURPOSE_TABLE ? rd_served_job_find(guest->job_id) : NULL;
-    if (job) rd_board_admit(job, &request, &verdict);
-    else if (request.purpose == RD_PURPOSE_TABLE) verdict.kind = RD_NOT_YET;
-    else rd_member_admit(guest->job_id, &request, &verdict);
+    if (job)
+        rd_board_admit(job, &request, &verdict);
+    else if (request.purpose == RD_PURPOSE_TABLE)
+        verdict.kind = RD_NOT_YET;
+    else
+        rd_member_admit(guest->job_id, &request, &verdict);
 
     bool said = say(guest, bytes, rd_auth_write_verdict(bytes, &verdict));
     if (said && verdict.kind == RD_ACCEPTED) {
         int fd = rd_watch_take(&guest->watch);
-        if (job) rd_board_seat(job, &request, fd);
-        else rd_member_take(guest->job_id, &request, fd);
+        if (job)
+            rd_board_seat(job, &request, fd);
+        else
+            rd_member_take(guest->job_id, &request, fd);
     }
     forget(guest);
 }
@@ -151,19 +163,23 @@ static void guest_ready(rd_watch *watch, uint32_t events)
     while (!watch->dead) {
         bool hello = guest->state == EXPECT_HELLO;
         size_t whole = hello ? RD_HELLO_BYTES : RD_REQUEST_BYTES, got = 0;
-        rondo_result result = rd_sock_read(watch->fd, (hello ? h->hello : h->request) + guest->have, whole - guest->have,
-                                           &got, NULL, NULL);
+        rondo_result result = rd_sock_read(watch->fd, (hello ? h->hello : h->request) + guest->have,
+                                           whole - guest->have, &got, NULL, NULL);
         if (result == RONDO_IN_PROGRESS) return;
         if (result != RONDO_SUCCESS) {
             /* After a challenge it is one of ours that gave up, because the keys differ, say. */
-            if (hello || guest->have) turn_away(guest, "it left before it said what it wants");
-            else forget(guest);
+            if (hello || guest->have)
+                turn_away(guest, "it left before it said what it wants");
+            else
+                forget(guest);
             return;
         }
         guest->have += got;
         if (guest->have < whole) continue;
-        if (hello) hear_hello(guest);
-        else hear_request(guest);
+        if (hello)
+            hear_hello(guest);
+        else
+            hear_request(guest);
     }
 }
 
@@ -183,8 +199,10 @@ static void receive(rd_listener *listener, int fd)
         return;
     }
     guest->before = s->last_guest;
-    if (guest->before) guest->before->next = guest;
-    else s->guests = guest;
+    if (guest->before)
+        guest->before->next = guest;
+    else
+        s->guests = guest;
     s->last_guest = guest;
     s->guest_count++;
     rd_timer_set(&guest->timer, rd_deadline(GUEST_SECONDS), too_slow);
@@ -223,7 +241,10 @@ static void listener_ready(rd_watch *watch, uint32_t events)
     }
 }
 
-static void free_listener(rd_watch *watch) { free(RD_CONTAINER(watch, rd_listener, watch)); }
+static void free_listener(rd_watch *watch)
+{
+    free(RD_CONTAINER(watch, rd_listener, watch));
+}
 
 static rondo_result open_socket(const char *name, int port, int *fd, int *bound)
 {

@@ -90,8 +90,10 @@ static void ended(rd_frames *frames)
 {
     if (frames->ended) return;
     frames->ended = true;
-    if (frames->lingers || !frames->end) rd_frames_bury(frames);
-    else frames->end(frames);
+    if (frames->lingers || !frames->end)
+        rd_frames_bury(frames);
+    else
+        frames->end(frames);
 }
 
 /* ---- Receiving ---- */
@@ -136,9 +138,9 @@ void rd_frames_read(rd_frames *frames)
         if (!make_room(frames, frames->in_have + 1)) break;
         int fds[RD_SOCK_FDS], count = 1;
         size_t got = 0;
-        rondo_result result = rd_sock_read(frames->watch.fd, frames->in + frames->in_have,
-                                           frames->in_room - frames->in_have, &got, fds,
-                                           frames->over_unix ? &count : &(int){0});
+        rondo_result result =
+            rd_sock_read(frames->watch.fd, frames->in + frames->in_have, frames->in_room - frames->in_have, &got, fds,
+                         frames->over_unix ? &count : &(int){0});
         if (result == RONDO_IN_PROGRESS) return;
         if (result == RONDO_SUCCESS && frames->over_unix && count == 1) {
             rd_close_owned(frames->fd_in);
@@ -155,7 +157,10 @@ void rd_frames_read(rd_frames *frames)
 
 /* ---- Sending ---- */
 
-bool rd_frames_unsent(const rd_frames *frames) { return frames->out != NULL; }
+bool rd_frames_unsent(const rd_frames *frames)
+{
+    return frames->out != NULL;
+}
 
 static void after_flush(rd_frames *frames)
 {
@@ -204,7 +209,10 @@ void rd_frames_send(rd_frames *frames, rd_blob *blob, int fd)
     if (idle) rd_frames_flush(frames);
 }
 
-static void lingered(rd_timer *timer) { rd_frames_bury(RD_CONTAINER(timer, rd_frames, timer)); }
+static void lingered(rd_timer *timer)
+{
+    rd_frames_bury(RD_CONTAINER(timer, rd_frames, timer));
+}
 
 void rd_frames_linger(rd_frames *frames)
 {

@@ -16,8 +16,10 @@
 void rd_member_name(const rd_member *member, int rank, char *text, size_t bytes)
 {
     const rd_contact *contact = member->contacts ? &member->contacts[rank] : NULL;
-    if (contact) snprintf(text, bytes, "rank %d (pid %d on %s)", rank, contact->pid, contact->hostname);
-    else snprintf(text, bytes, "rank %d", rank);
+    if (contact)
+        snprintf(text, bytes, "rank %d (pid %d on %s)", rank, contact->pid, contact->hostname);
+    else
+        snprintf(text, bytes, "rank %d", rank);
 }
 
 void rd_member_peer_name(const rd_member *member, int rank, char *text, size_t bytes)
@@ -31,7 +33,8 @@ rondo_result rd_member_check(const rd_member *member, int peer)
 {
     char text[256];
     if (member->service != rd_service)
-        return rd_fail(RONDO_INVALID_USAGE, "this process was forked after the communicator was made: it stays with the parent");
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "this process was forked after the communicator was made: it stays with the parent");
     if (member->announced) return rd_fail(RONDO_ABORTED, "this rank has aborted the communicator");
     if (member->stopped != RONDO_SUCCESS) return rd_fail(member->stopped, "%s", member->stopped_text);
     if (!member->someone_left) return RONDO_SUCCESS;
@@ -48,15 +51,16 @@ static rondo_result check_peer(const rd_member *member, int peer, int purpose, i
     if (peer < 0 || peer >= member->job.world)
         return rd_fail(RONDO_INVALID_ARGUMENT, "peer is %d; the ranks are 0 to %d", peer, member->job.world - 1);
     if (purpose < 0 || purpose >= RD_PURPOSES || index < 0)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "purpose is %d and index %d; 0 to %d, and 0 or more, are valid", purpose, index,
-                       RD_PURPOSES - 1);
+        return rd_fail(RONDO_INVALID_ARGUMENT, "purpose is %d and index %d; 0 to %d, and 0 or more, are valid", purpose,
+                       index, RD_PURPOSES - 1);
     return RONDO_SUCCESS;
 }
 
 static rd_member *find(const unsigned char job_id[16], uint32_t comm_number, uint32_t rank)
 {
     for (rd_member *m = rd_service->members; m; m = m->next)
-        if ((uint32_t)m->job.rank == rank && m->job.comm_number == comm_number && memcmp(m->job.id, job_id, 16) == 0) return m;
+        if ((uint32_t)m->job.rank == rank && m->job.comm_number == comm_number && memcmp(m->job.id, job_id, 16) == 0)
+            return m;
     return NULL;
 }
 
@@ -117,8 +121,8 @@ rondo_result rd_member_open(rd_member **member, const rd_job *job, const rd_sett
     memcpy(token, rd_service->token, sizeof token);
     rondo_result result = RONDO_SUCCESS;
     if (find(job->id, job->comm_number, (uint32_t)job->rank))
-        result = rd_fail(RONDO_INVALID_USAGE, "two communicators of this process say that they are rank %d of the same job",
-                         job->rank);
+        result = rd_fail(RONDO_INVALID_USAGE,
+                         "two communicators of this process say that they are rank %d of the same job", job->rank);
     else {
         m->service = rd_service;
         m->next = rd_service->members;
@@ -161,8 +165,10 @@ void rd_member_close(rd_member *member)
     bool forked = member->service != rd_service;
     if (!forked) {
         rd_control_goodbye(member, RD_LEFT_DESTROYED);
-        if (member->before) member->before->next = member->next;
-        else rd_service->members = member->next;
+        if (member->before)
+            member->before->next = member->next;
+        else
+            rd_service->members = member->next;
         if (member->next) member->next->before = member->before;
     }
     rd_control_close(member, forked);
@@ -187,13 +193,15 @@ void rd_member_admit(const unsigned char job_id[16], const rd_request *request, 
     } else if (request->world != (uint32_t)member->job.world) {
         verdict->kind = RD_REFUSED;
         verdict->result = RONDO_INVALID_USAGE;
-        snprintf(verdict->text, sizeof verdict->text, "world sizes differ: rank %u (pid %d on %s) says %u, rank %u says %d",
-                 request->from, request->pid, request->host, request->world, request->to, member->job.world);
+        snprintf(verdict->text, sizeof verdict->text,
+                 "world sizes differ: rank %u (pid %d on %s) says %u, rank %u says %d", request->from, request->pid,
+                 request->host, request->world, request->to, member->job.world);
     } else if (request->from >= request->world || request->purpose > RD_PURPOSE_CONTROL) {
         verdict->kind = RD_REFUSED;
         verdict->result = RONDO_INTERNAL_ERROR;
-        snprintf(verdict->text, sizeof verdict->text, "rank %u does not understand the request of rank %u for purpose %u",
-                 request->to, request->from, request->purpose);
+        snprintf(verdict->text, sizeof verdict->text,
+                 "rank %u does not understand the request of rank %u for purpose %u", request->to, request->from,
+                 request->purpose);
     }
 }
 
@@ -290,15 +298,16 @@ static rondo_result not_connected(const rd_member *member, int peer, rondo_resul
     char name[192], tried[1024] = "";
     for (int i = 0; i < count; i++) {
         size_t have = strlen(tried);
-        snprintf(tried + have, sizeof tried - have, "%s%s%s%s", i ? "; " : "", strstr(reasons[i], list[i]) ? "" : list[i],
-                 strstr(reasons[i], list[i]) ? "" : ": ", reasons[i]);
+        snprintf(tried + have, sizeof tried - have, "%s%s%s%s", i ? "; " : "",
+                 strstr(reasons[i], list[i]) ? "" : list[i], strstr(reasons[i], list[i]) ? "" : ": ", reasons[i]);
     }
     rd_member_peer_name(member, peer, name, sizeof name);
-    return rd_fail(result, "rank %d could not connect to %s: %s", member->job.rank, name, count ? tried : "it has no address");
+    return rd_fail(result, "rank %d could not connect to %s: %s", member->job.rank, name,
+                   count ? tried : "it has no address");
 }
 
-static rondo_result dial_peer(rd_member *member, int peer, uint32_t purpose, int index, bool over_unix, int64_t deadline,
-                              int *fd)
+static rondo_result dial_peer(rd_member *member, int peer, uint32_t purpose, int index, bool over_unix,
+                              int64_t deadline, int *fd)
 {
     rd_dialing dialing;
     call context = {member, peer};
@@ -371,7 +380,8 @@ rondo_result rd_member_start_control(rd_member *member, const bool *over_unix, i
     char name[192];
     rondo_result result;
     rd_service_lock();
-    for (int missing; (result = rd_member_check(member, -1)) == RONDO_SUCCESS && (missing = first_missing(member)) >= 0;) {
+    for (int missing;
+         (result = rd_member_check(member, -1)) == RONDO_SUCCESS && (missing = first_missing(member)) >= 0;) {
         if (rd_now() >= deadline) {
             rd_member_name(member, missing, name, sizeof name);
             result = rd_fail(RONDO_TIMEOUT, "%s did not make its control connection to rank %d in time", name, me);
@@ -385,7 +395,10 @@ rondo_result rd_member_start_control(rd_member *member, const bool *over_unix, i
 
 /* ---- Leaving ---- */
 
-void rd_member_completed(rd_member *member, uint64_t calls) { member->completed = calls; }
+void rd_member_completed(rd_member *member, uint64_t calls)
+{
+    member->completed = calls;
+}
 
 bool rd_member_left(rd_member *member, uint64_t calls, char *text, size_t bytes)
 {
@@ -394,7 +407,8 @@ bool rd_member_left(rd_member *member, uint64_t calls, char *text, size_t bytes)
     rd_service_lock();
     for (int rank = 0; rank < member->job.world; rank++) {
         const rd_rank *r = &member->ranks[rank];
-        if (r->state == RD_LEFT && r->calls <= calls && (first < 0 || r->calls < member->ranks[first].calls)) first = rank;
+        if (r->state == RD_LEFT && r->calls <= calls && (first < 0 || r->calls < member->ranks[first].calls))
+            first = rank;
     }
     if (first >= 0) rd_control_describe_left(member, first, text, bytes);
     rd_service_unlock();

@@ -2,10 +2,10 @@
  *
  * rendezvous.c - the table's server, run by the service thread of the root.
  *
- * A served job has a board for each of its communicators, made when the first rank sits down and freed when the last one
- * is gone. Ranks put and get values; a *gather* is where all meet: it ends when every rank has brought a value
- * (a fence is a gather of nothing). A gather that cannot end (a rank died, left, or does not come in time) fails the
- * whole board, for all with the same words.
+ * A served job has a board for each of its communicators, made when the first rank sits down and freed when the last
+ * one is gone. Ranks put and get values; a *gather* is where all meet: it ends when every rank has brought a value (a
+ * fence is a gather of nothing). A gather that cannot end (a rank died, left, or does not come in time) fails the whole
+ * board, for all with the same words.
  */
 #include "boot/service.h"
 
@@ -49,18 +49,18 @@ struct rd_board {
     rd_board *next;
     uint32_t comm_number;
     int world;
-    rd_client **clients;         /* by rank */
-    unsigned char *seats;        /* enum seat_state, by rank */
-    int seated, joined;          /* now; ever */
+    rd_client **clients;  /* by rank */
+    unsigned char *seats; /* enum seat_state, by rank */
+    int seated, joined;   /* now; ever */
     entry *entries[BUCKETS];
-    rd_timer timer;              /* of the gather: the earliest deadline of those who wait */
+    rd_timer timer; /* of the gather: the earliest deadline of those who wait */
     bool gathering;
     char name[RD_TABLE_KEY + 1]; /* of the gather */
     size_t each;                 /* bytes a rank */
     int arrived;
     rd_blob *values;
-    char gone[256];              /* the first who left before the end, in words */
-    char refused[256];           /* the last who was refused a seat: worth knowing when ranks are missing */
+    char gone[256];    /* the first who left before the end, in words */
+    char refused[256]; /* the last who was refused a seat: worth knowing when ranks are missing */
     rondo_result failure;
     char text[RD_TABLE_TEXT];
 };
@@ -110,7 +110,8 @@ static rondo_result listen_in_range(const rd_job *job)
         if (result == RONDO_SUCCESS || errno != EADDRINUSE) return result; /* rd_door_listen sets it last */
     }
     if (job->root_ports == 1) return RONDO_SYSTEM_ERROR; /* the door has said which port is taken */
-    return rd_fail(RONDO_SYSTEM_ERROR, "all TCP ports from %d to %d are taken; set RONDO_PORT on all ranks to one that is free",
+    return rd_fail(RONDO_SYSTEM_ERROR,
+                   "all TCP ports from %d to %d are taken; set RONDO_PORT on all ranks to one that is free",
                    job->root_port, job->root_port + job->root_ports - 1);
 }
 
@@ -172,7 +173,10 @@ static void list_ranks(const rd_board *board, bool (*wanted)(const rd_board *, i
     }
 }
 
-static bool is_missing(const rd_board *board, int rank) { return board->seats[rank] == EMPTY; }
+static bool is_missing(const rd_board *board, int rank)
+{
+    return board->seats[rank] == EMPTY;
+}
 static bool is_late(const rd_board *board, int rank)
 {
     return board->seats[rank] == SEATED && !board->clients[rank]->waits;
@@ -242,8 +246,10 @@ static void check_same_gather(rd_board *board, const rd_client *client, const ch
     char who[128], text[RD_TABLE_TEXT];
     if (strcmp(name, board->name) == 0 && each == board->each) return;
     name_client(client, who, sizeof who);
-    snprintf(text, sizeof text, "the ranks start up differently: %s brings %zu bytes to \"%s\", others %zu to \"%s\"; all must "
-             "run the same program with the same version of Rondo", who, each, name, board->each, board->name);
+    snprintf(text, sizeof text,
+             "the ranks start up differently: %s brings %zu bytes to \"%s\", others %zu to \"%s\"; all must "
+             "run the same program with the same version of Rondo",
+             who, each, name, board->each, board->name);
     fail_board(board, RONDO_INVALID_USAGE, text);
 }
 
@@ -261,8 +267,10 @@ static void gather(rd_board *board, rd_client *client, uint64_t ms_left, const c
                    size_t each)
 {
     client->waits = true;
-    if (!board->gathering) begin_gather(board, name, each);
-    else check_same_gather(board, client, name, each);
+    if (!board->gathering)
+        begin_gather(board, name, each);
+    else
+        check_same_gather(board, client, name, each);
     if (board->failure == RONDO_SUCCESS && board->gone[0]) fail_board(board, RONDO_REMOTE_ERROR, board->gone);
     if (board->failure != RONDO_SUCCESS) return;
 
@@ -335,15 +343,21 @@ static void stand_up(rd_client *client, bool in_order)
     board->seated--;
     if (!board->gone[0]) {
         name_client(client, who, sizeof who);
-        snprintf(board->gone, sizeof board->gone, in_order ? "%s left the start-up" : "%s died or exited during the start-up", who);
+        snprintf(board->gone, sizeof board->gone,
+                 in_order ? "%s left the start-up" : "%s died or exited during the start-up", who);
     }
-    if (in_order) rd_frames_linger(&client->frames);
-    else rd_frames_bury(&client->frames);
+    if (in_order)
+        rd_frames_linger(&client->frames);
+    else
+        rd_frames_bury(&client->frames);
     if (board->gathering) fail_board(board, RONDO_REMOTE_ERROR, board->gone);
     if (board->seated == 0) free_board(board);
 }
 
-static void client_ended(rd_frames *frames) { stand_up((rd_client *)frames, false); }
+static void client_ended(rd_frames *frames)
+{
+    stand_up((rd_client *)frames, false);
+}
 
 static void client_says(rd_frames *frames, const rd_frame *frame)
 {
@@ -363,14 +377,18 @@ static void client_says(rd_frames *frames, const rd_frame *frame)
         size_t key_bytes = rd_read_u16(&r);
         const unsigned char *key = rd_read_room(&r, key_bytes);
         if (!key || key_bytes > RD_TABLE_KEY || r.left > RD_TABLE_VALUE_BYTES) break;
-        if (put(board, key, key_bytes, r.at, r.left)) answer(client, RD_TABLE_OK, NULL, 0);
-        else answer_failure(client, RONDO_SYSTEM_ERROR, "the table's server is out of memory");
+        if (put(board, key, key_bytes, r.at, r.left))
+            answer(client, RD_TABLE_OK, NULL, 0);
+        else
+            answer_failure(client, RONDO_SYSTEM_ERROR, "the table's server is out of memory");
         return;
     }
     case RD_TABLE_GET: {
         const entry *e = *find_entry(board, frame->payload, frame->bytes);
-        if (e) answer(client, RD_TABLE_VALUE, e->data + e->key_bytes, e->bytes);
-        else answer_failure(client, RONDO_INVALID_ARGUMENT, "nobody has put this key");
+        if (e)
+            answer(client, RD_TABLE_VALUE, e->data + e->key_bytes, e->bytes);
+        else
+            answer_failure(client, RONDO_INVALID_ARGUMENT, "nobody has put this key");
         return;
     }
     case RD_TABLE_GATHER: {
@@ -413,15 +431,16 @@ void rd_board_admit(rd_served_job *job, const rd_request *request, rd_verdict *v
     int world = board ? board->world : job->world;
     char who[128];
     snprintf(who, sizeof who, "rank %u (pid %d on %s)", request->from, request->pid, request->host);
-    if (request->world < 1 || request->world > RD_TABLE_WORLD || request->from >= request->world) {
-        refuse(board, verdict, "%s of %u: a world has 1 to %d ranks, counted from 0", who, request->world, RD_TABLE_WORLD);
+    if (request->world < 1 || request->world > RD_LARGEST_WORLD || request->from >= request->world) {
+        refuse(board, verdict, "%s of %u: a world has 1 to %d ranks, counted from 0", who, request->world,
+               RD_LARGEST_WORLD);
     } else if (world && request->world != (uint32_t)world) {
         refuse(board, verdict, "world sizes differ: %s says %u, the others say %d", who, request->world, world);
     } else if (board && board->seats[request->from] != EMPTY) {
         const rd_client *other = board->clients[request->from];
         if (other)
-            refuse(board, verdict, "two processes say that they are rank %u: pid %d on %s and pid %d on %s", request->from,
-                   other->pid, other->host, request->pid, request->host);
+            refuse(board, verdict, "two processes say that they are rank %u: pid %d on %s and pid %d on %s",
+                   request->from, other->pid, other->host, request->pid, request->host);
         else
             refuse(board, verdict, "rank %u had joined already: %s; start all ranks again", request->from, board->gone);
     } else if (board && board->failure != RONDO_SUCCESS) {

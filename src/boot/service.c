@@ -20,15 +20,25 @@ struct rd_service *rd_service;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
-void rd_service_lock(void) { pthread_mutex_lock(&lock); }
-void rd_service_unlock(void) { pthread_mutex_unlock(&lock); }
-pthread_mutex_t *rd_service_mutex(void) { return &lock; }
+void rd_service_lock(void)
+{
+    pthread_mutex_lock(&lock);
+}
+void rd_service_unlock(void)
+{
+    pthread_mutex_unlock(&lock);
+}
+pthread_mutex_t *rd_service_mutex(void)
+{
+    return &lock;
+}
 
 /* ---- Owned descriptors ---- */
 
 void rd_own(int fd)
 {
     struct rd_service *s = rd_service;
+    if (!s) return; /* a forked child without a service has no control plane to guard */
     if (fd >= s->owned_room) {
         int room = fd < 128 ? 256 : 2 * fd;
         unsigned char *more = realloc(s->owned, (size_t)room);
@@ -103,8 +113,10 @@ static void free_dead(struct rd_service *s)
     while (s->dead) {
         rd_watch *watch = s->dead;
         s->dead = watch->next_dead;
-        if (watch->destroy) watch->destroy(watch);
-        else free(watch);
+        if (watch->destroy)
+            watch->destroy(watch);
+        else
+            free(watch);
     }
 }
 
@@ -128,8 +140,10 @@ void rd_timer_clear(rd_timer *timer)
     if (!timer->set) return;
     timer->set = false;
     if (timer->next) timer->next->before = timer->before;
-    if (timer->before) timer->before->next = timer->next;
-    else rd_service->timers = timer->next;
+    if (timer->before)
+        timer->before->next = timer->next;
+    else
+        rd_service->timers = timer->next;
 }
 
 static int64_t next_time(const struct rd_service *s)
@@ -207,8 +221,14 @@ static rondo_result start_thread(struct rd_service *s)
 /* ---- Fork and exit ---- */
 
 /* Under the lock, so that the child's copy is consistent: whole lists, and every owned descriptor known. */
-static void before_fork(void) { rd_service_lock(); }
-static void after_fork_parent(void) { rd_service_unlock(); }
+static void before_fork(void)
+{
+    rd_service_lock();
+}
+static void after_fork_parent(void)
+{
+    rd_service_unlock();
+}
 
 static void after_fork_child(void)
 {
@@ -242,7 +262,8 @@ static rondo_result prepared = RONDO_SUCCESS;
 static void prepare_process(void)
 {
     if (sodium_init() < 0) prepared = RONDO_SYSTEM_ERROR;
-    if (pthread_atfork(before_fork, after_fork_parent, after_fork_child) || atexit(at_exit)) prepared = RONDO_SYSTEM_ERROR;
+    if (pthread_atfork(before_fork, after_fork_parent, after_fork_child) || atexit(at_exit))
+        prepared = RONDO_SYSTEM_ERROR;
 }
 
 /* ---- Start ---- */
@@ -277,8 +298,9 @@ rondo_result rd_service_start_at(const rd_settings *settings, int port)
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     rondo_result result = RONDO_SUCCESS;
     pthread_once(&once, prepare_process);
-    if (prepared != RONDO_SUCCESS) return rd_fail(prepared, "cannot prepare this process: libsodium, pthread_atfork or "
-                                                            "atexit failed");
+    if (prepared != RONDO_SUCCESS)
+        return rd_fail(prepared, "cannot prepare this process: libsodium, pthread_atfork or "
+                                 "atexit failed");
     rd_service_lock();
     if (!rd_service) {
         struct rlimit files = {1024, 1024};
@@ -309,7 +331,10 @@ unlock:
     return result;
 }
 
-rondo_result rd_service_start(const rd_settings *settings) { return rd_service_start_at(settings, 0); }
+rondo_result rd_service_start(const rd_settings *settings)
+{
+    return rd_service_start_at(settings, 0);
+}
 
 uint64_t rd_service_strangers(void)
 {

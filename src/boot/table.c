@@ -46,8 +46,10 @@ static enum rd_dialed try_root(search *s, const rd_job *job, int root)
         enum rd_dialed dialed = rd_dial(&s->dialing, where, &s->table->fd, &s->result, reason, sizeof reason);
         if (dialed == RD_DIALED) snprintf(s->table->where, sizeof s->table->where, "%s", where);
         if (dialed == RD_DIALED || dialed == RD_DIAL_FAILED) return dialed;
-        if (strstr(reason, where)) snprintf(s->reasons[root], sizeof s->reasons[root], "%s", reason);
-        else snprintf(s->reasons[root], sizeof s->reasons[root], "%s: %.120s", where, reason);
+        if (strstr(reason, where))
+            snprintf(s->reasons[root], sizeof s->reasons[root], "%s", reason);
+        else
+            snprintf(s->reasons[root], sizeof s->reasons[root], "%s: %.120s", where, reason);
         if (rd_now() >= s->dialing.deadline) break;
     }
     return RD_DIAL_ELSEWHERE;
@@ -58,10 +60,11 @@ static rondo_result not_found(const search *s, const rd_job *job, double seconds
     char tried[RD_ERROR_BYTES - 256] = "";
     for (int i = 0; i < job->roots; i++) {
         size_t have = strlen(tried);
-        snprintf(tried + have, sizeof tried - have, "%s%s", i ? "; " : "", s->reasons[i][0] ? s->reasons[i] : job->root[i]);
+        snprintf(tried + have, sizeof tried - have, "%s%s", i ? "; " : "",
+                 s->reasons[i][0] ? s->reasons[i] : job->root[i]);
     }
-    return rd_fail(RONDO_TIMEOUT, "rank %d did not reach rank 0 within %.3g s, at any of its addresses: %s", job->rank, seconds,
-                   tried);
+    return rd_fail(RONDO_TIMEOUT, "rank %d did not reach rank 0 within %.3g s, at any of its addresses: %s", job->rank,
+                   seconds, tried);
 }
 
 rondo_result rd_table_open(rd_table **table, const rd_job *job, const rd_settings *settings, int64_t deadline)
@@ -123,9 +126,10 @@ void rd_table_close(rd_table *table)
 static rondo_result table_lost(const rd_table *table, rondo_result result)
 {
     if (result == RONDO_TIMEOUT)
-        return rd_fail(result, "the rendezvous at %s does not answer: the process of rank 0 is stopped or cut off", table->where);
-    return rd_fail(RONDO_REMOTE_ERROR, "the rendezvous at %s is gone: the process of rank 0 died or left (%s)", table->where,
-                   rd_last_error());
+        return rd_fail(result, "the rendezvous at %s does not answer: the process of rank 0 is stopped or cut off",
+                       table->where);
+    return rd_fail(RONDO_REMOTE_ERROR, "the rendezvous at %s is gone: the process of rank 0 died or left (%s)",
+                   table->where, rd_last_error());
 }
 
 static rondo_result request(rd_table *table, uint16_t kind, const void *head, size_t head_bytes, const void *value,
@@ -162,8 +166,9 @@ static rondo_result response(rd_table *table, uint16_t expected, void *value, si
     }
     if (kind != expected || length != bytes) {
         shutdown(table->fd, SHUT_RDWR); /* what follows could not be told from a head */
-        return rd_fail(RONDO_INVALID_ARGUMENT, "the rendezvous answered with %zu bytes of kind %d where %zu of kind %d belong",
-                       length, kind, bytes, expected);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "the rendezvous answered with %zu bytes of kind %d where %zu of kind %d belong", length, kind,
+                       bytes, expected);
     }
     result = bytes ? rd_sock_recv(table->fd, value, bytes, deadline) : RONDO_SUCCESS;
     return result == RONDO_SUCCESS ? result : table_lost(table, result);
@@ -173,8 +178,8 @@ static rondo_result check_key(const char *key, size_t bytes)
 {
     size_t length = strlen(key);
     if (length < 1 || length > RD_TABLE_KEY)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "a key of the table has 1 to %d bytes; this one has %zu: %.80s", RD_TABLE_KEY,
-                       length, key);
+        return rd_fail(RONDO_INVALID_ARGUMENT, "a key of the table has 1 to %d bytes; this one has %zu: %.80s",
+                       RD_TABLE_KEY, length, key);
     if (bytes > RD_TABLE_VALUE_BYTES)
         return rd_fail(RONDO_INVALID_ARGUMENT, "a value in the table has at most %d bytes; that of %s has %zu",
                        RD_TABLE_VALUE_BYTES, key, bytes);

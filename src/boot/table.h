@@ -22,7 +22,6 @@ enum {
     RD_TABLE_VALUE_BYTES = 65536,             /* largest value */
     RD_TABLE_REQUEST = RD_TABLE_VALUE_BYTES + 10 + RD_TABLE_KEY,
     RD_TABLE_TEXT = 1024,                     /* longest failure text */
-    RD_TABLE_WORLD = 65536,                   /* most ranks */
     RD_TABLE_GATHER_BYTES = 1 << 30           /* most that a gather answers */
 };
 

@@ -28,9 +28,18 @@ static void write_number(rd_writer *w, uint64_t value, size_t bytes)
     for (size_t i = 0; place && i < bytes; i++) place[i] = (unsigned char)(value >> (8 * i));
 }
 
-void rd_write_u16(rd_writer *w, uint16_t value) { write_number(w, value, 2); }
-void rd_write_u32(rd_writer *w, uint32_t value) { write_number(w, value, 4); }
-void rd_write_u64(rd_writer *w, uint64_t value) { write_number(w, value, 8); }
+void rd_write_u16(rd_writer *w, uint16_t value)
+{
+    write_number(w, value, 2);
+}
+void rd_write_u32(rd_writer *w, uint32_t value)
+{
+    write_number(w, value, 4);
+}
+void rd_write_u64(rd_writer *w, uint64_t value)
+{
+    write_number(w, value, 8);
+}
 
 void rd_write_text(rd_writer *w, const char *text, size_t field)
 {
@@ -66,9 +75,18 @@ static uint64_t read_number(rd_reader *r, size_t bytes)
     return value;
 }
 
-uint16_t rd_read_u16(rd_reader *r) { return (uint16_t)read_number(r, 2); }
-uint32_t rd_read_u32(rd_reader *r) { return (uint32_t)read_number(r, 4); }
-uint64_t rd_read_u64(rd_reader *r) { return read_number(r, 8); }
+uint16_t rd_read_u16(rd_reader *r)
+{
+    return (uint16_t)read_number(r, 2);
+}
+uint32_t rd_read_u32(rd_reader *r)
+{
+    return (uint32_t)read_number(r, 4);
+}
+uint64_t rd_read_u64(rd_reader *r)
+{
+    return read_number(r, 8);
+}
 
 void rd_read_text(rd_reader *r, char *text, size_t room, size_t field)
 {

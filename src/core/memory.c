@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory.c - memory that neighbours can reach. One list for the process: memory may serve any communicator.
+ * memory.c - memory that neighbours can reach, and what is registered.
  */
-#include "base/shared.h"
+#include "base/memory.h"
 #include "core/comm.h"
 
 #include <stdlib.h>
-#include <unistd.h>
-
-typedef struct rd_memory {
-    struct rd_memory *next;
-    void *address;
-    size_t bytes;
-    int fd; /* what a link hands to a peer that shall map it */
-} rd_memory;
 
 typedef struct rd_registration {
     struct rd_registration *next;
@@ -23,14 +15,7 @@ typedef struct rd_registration {
 } rd_registration;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static rd_memory *allocations;
 static rd_registration *registrations;
-
-static size_t whole_pages(size_t bytes)
-{
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    return bytes ? (bytes + page - 1) / page * page : page;
-}
 
 rondo_result rondo_mem_alloc(void **ptr, size_t bytes, rondo_comm *comm)
 {
@@ -39,42 +24,17 @@ rondo_result rondo_mem_alloc(void **ptr, size_t bytes, rondo_comm *comm)
     if (bytes > (size_t)PTRDIFF_MAX - 65536)
         return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_mem_alloc: bytes is %zu; it must be 0 to %zu", bytes,
                        (size_t)PTRDIFF_MAX - 65536);
-    rd_memory *memory = malloc(sizeof *memory);
-    if (!memory) return rd_fail_errno("rondo_mem_alloc: no memory for its own list");
-    memory->bytes = whole_pages(bytes);
-    rondo_result result = rd_shared_create("rondo memory", memory->bytes, &memory->address, &memory->fd);
-    if (result != RONDO_SUCCESS) {
-        free(memory);
-        return result;
-    }
-    pthread_mutex_lock(&lock);
-    memory->next = allocations;
-    allocations = memory;
-    pthread_mutex_unlock(&lock);
-    *ptr = memory->address;
-    return RONDO_SUCCESS;
+    return rd_memory_alloc(bytes, ptr);
 }
 
 rondo_result rondo_mem_free(void *ptr, rondo_comm *comm)
 {
     (void)comm;
-    if (!ptr) return RONDO_SUCCESS;
-    pthread_mutex_lock(&lock);
-    rd_memory **at = &allocations;
-    while (*at && (*at)->address != ptr) at = &(*at)->next;
-    rd_memory *memory = *at;
-    if (memory) *at = memory->next;
-    pthread_mutex_unlock(&lock);
-    if (!memory)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_mem_free: ptr is %p, which rondo_mem_alloc did not return or which "
-                       "was freed already", ptr);
-    rd_shared_unmap(memory->address, memory->bytes);
-    close(memory->fd);
-    free(memory);
-    return RONDO_SUCCESS;
+    return ptr ? rd_memory_free(ptr) : RONDO_SUCCESS;
 }
 
-/* No link there is can register memory yet; what is registered is remembered for those that will. */
+/* Private pages cannot be shared on one host, and no other link there is can register memory yet: what is registered is
+ * remembered for those that will. */
 rondo_result rondo_register(void *ptr, size_t bytes, rondo_comm *comm)
 {
     if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_register: comm is NULL; it must come from a rondo_init call");

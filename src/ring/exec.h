@@ -2,14 +2,17 @@
  *
  * exec.h - carrying out a plan over links. Knows steps, counters, links and addresses; not which transport, not rank
  * order, not time. Nothing here blocks.
- *   exec.c   an operation as a whole: start, advance, arm, what it waits for
- *   ring.c   steps that go to one neighbour and come from the other
- *   flat.c   steps that meet every rank of the host at once
+ *   exec.c      an operation as a whole: start, advance, arm, what it waits for
+ *   ring.c      steps that go to one neighbour and come from the other
+ *   flat.c      steps that meet every rank of the host at once
+ *   exchange.c  the same for short messages, in one hop
+ *   trace.c     what they did, for those who want to see it
  */
 #ifndef RD_RING_EXEC_H
 #define RD_RING_EXEC_H
 
 #include "reduce/reduce.h"
+#include "ring/trace.h"
 #include "rondo_plan.h"
 #include "rondo_transport.h"
 
@@ -18,7 +21,9 @@
 #define RD_MAX_CHANNELS 8
 #define RD_MAX_FLAT 64
 #define RD_BLOCK 2          /* slices that take a step one after the other, so that one travels while one is added */
+#define RD_TURN 8           /* events or slices in one advance of a channel, at most */
 #define RD_FLAT_SLOTS 2     /* slices under way in a flat exchange: one is collected while the next is reduced */
+#define RD_DIRECT_LEAST 65536 /* bytes of a message from which on reaching the user's memory pays */
 #define RD_PARTS 4          /* of a channel's scratch; more than RD_BLOCK */
 #define RD_CHANNEL_GRAIN 64 /* elements: channels' parts start on cache lines */
 
@@ -76,6 +81,9 @@ typedef struct rd_flow {
     rd_parts parts;
     size_t part_bytes;
     enum { RD_FREE, RD_NEEDS_IN, RD_NEEDS_OUT } blocked;
+    bool in_refused, out_refused; /* recv, send said AGAIN: watch the link even if nothing is under way on it */
+    bool worked;                  /* what the event sends is ready ... */
+    void *place;                  /* ... here, and the link has yet to take it */
     bool done;
 } rd_flow;
 
@@ -87,8 +95,19 @@ typedef struct rd_flat {
     rd_wire *blocked;
     uint64_t base[RD_MAX_FLAT]; /* of the wire out to a rank: slices sent when the operation began */
     void *arrived[RD_MAX_FLAT];
+    bool direct_to[RD_MAX_FLAT];           /* [step]: the peer reaches this rank's memory, nothing is copied */
+    unsigned char *peer_in[RD_MAX_FLAT];   /* [step]: the peer's memory, reached from here; NULL: its slices come in slots */
+    unsigned char *peer_out[RD_MAX_FLAT];
     void *place[RD_MAX_FLAT][RD_FLAT_SLOTS]; /* [step][slice % slots]: where a published slice lies */
 } rd_flat;
+
+/* Exchange: arrived <= steps, and nothing is added before all have arrived. */
+typedef struct rd_exchange {
+    int32_t published, arrived; /* steps */
+    rd_wire *blocked;
+    bool to_send;               /* what it waits for on that wire */
+    void *place[RD_MAX_FLAT];   /* [step]: where the peer's message lies */
+} rd_exchange;
 
 typedef struct rd_op {
     rondo_plan plan;
@@ -97,10 +116,12 @@ typedef struct rd_op {
     const rd_reduction *reduction; /* also tells the element size of pure moves */
     rd_wiring *wiring;
     uint64_t signature;
+    rd_trace *trace; /* NULL: none */
     size_t slice_elements;
     int block;
     rd_flow flow[RD_MAX_CHANNELS];
     rd_flat flat;
+    rd_exchange exchange;
     /* of a failure, and for messages */
     rondo_link_result failure;
     const rd_wire *failed;
@@ -112,22 +133,31 @@ void rd_op_start(rd_op *op);
 /* Does what can be done now. RD_MOVED: something, call again; RD_IDLE: nothing, wait; RD_FAILED: op->failure, ->failed. */
 rd_progress rd_op_advance(rd_op *op);
 
-/* After RD_IDLE, before a sleep on the armed `bell`: false when something came meanwhile and advance should be called. */
-bool rd_op_arm(rd_op *op, rondo_bell *bell);
+/* After RD_IDLE, before a sleep on the armed `bell`: RD_IDLE: sleep; RD_MOVED: something came meanwhile, call advance;
+ * RD_FAILED: as in advance. */
+rd_progress rd_op_arm(rd_op *op, rondo_bell *bell);
+
+/* An operation that ends early: takes back memory of this rank that peers reach directly. false: one touches it just now,
+ * ask again. After true the caller's buffers are the caller's. */
+bool rd_op_withdraw(rd_op *op);
 
 /* After RD_IDLE: a rank that the operation waits for, and whether to receive from it (else for room to send). */
 int rd_op_waits_for(const rd_op *op, bool *to_receive);
 
-/* ---- shared by ring.c and flat.c ---- */
+/* ---- of this layer ---- */
 const unsigned char *rd_op_input(const rd_op *op, int32_t chunk, rondo_range part);
 unsigned char *rd_op_output(const rd_op *op, int32_t chunk, rondo_range part);
 rd_progress rd_op_fail(rd_op *op, const rd_wire *wire, rondo_link_result why);
 
 void rd_ring_start(rd_op *op, rd_flow *flow, int channel);
 rd_progress rd_ring_advance(rd_op *op, rd_flow *flow);
-bool rd_ring_arm(rd_flow *flow, rondo_bell *bell);
+rondo_link_result rd_ring_arm(rd_flow *flow, rondo_bell *bell);
 void rd_flat_start(rd_op *op);
 rd_progress rd_flat_advance(rd_op *op);
-bool rd_flat_arm(rd_op *op, rondo_bell *bell);
+rondo_link_result rd_flat_arm(rd_op *op, rondo_bell *bell);
+bool rd_flat_withdraw(rd_op *op);
+void rd_exchange_start(rd_op *op);
+rd_progress rd_exchange_advance(rd_op *op);
+rondo_link_result rd_exchange_arm(rd_op *op, rondo_bell *bell);
 
 #endif

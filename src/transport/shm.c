@@ -7,6 +7,7 @@
  */
 #include "base/shared.h"
 #include "base/status.h"
+#include "transport/direct.h"
 #include "transport/slots.h"
 
 #include <fcntl.h>
@@ -19,6 +20,7 @@ struct end {
     rd_slots slots;
     void *memory;
     size_t bytes;
+    rd_direct direct;
 };
 
 struct wire_offer {
@@ -29,16 +31,46 @@ struct wire_offer {
 enum { VERSION = 1 };
 enum { FD_BELL_PAGE, FD_BELL_EVENT, FD_MEMORY, OFFER_FDS, ANSWER_FDS = FD_MEMORY };
 
+static rondo_link_result shm_register(rondo_link *link, void *ptr, size_t bytes, unsigned char descriptor[128])
+{
+    return rd_direct_register(&((struct end *)link)->direct, ptr, bytes, descriptor);
+}
+
+static rondo_link_result shm_import(rondo_link *link, const unsigned char descriptor[128], void **address)
+{
+    return rd_direct_import(&((struct end *)link)->direct, descriptor, address);
+}
+
+/* About to sleep: time to let go of memory that its owner has freed. */
+static rondo_link_result shm_arm(rondo_link *link, rondo_bell *bell, uint64_t seen)
+{
+    struct end *end = (struct end *)link;
+    if (end->slots.side == RD_RECEIVER) rd_direct_sweep(&end->direct);
+    return rd_slots_arm(link, bell, seen);
+}
+
 static void close_end(rondo_link *link)
 {
     struct end *end = (struct end *)link;
+    rd_direct_close(&end->direct);
     rd_slots_leave(&end->slots);
     rd_ringer_close(&end->slots.ringer);
     rd_shared_unmap(end->memory, end->bytes);
     free(end);
 }
 
-static const rondo_link_ops shm_ops = RD_SLOTS_OPS("shm", close_end);
+static const rondo_link_ops shm_ops = RD_SLOTS_OPS("shm", shm_register, shm_import, shm_arm, close_end);
+
+/* The socket on which the link is made, if there is one, carries the descriptors of memory. */
+static rd_direct direct_of(const rondo_link_spec *spec)
+{
+    return (rd_direct){.socket = spec->socket_count ? spec->sockets[0] : -1};
+}
+
+static void give_up(const rondo_link_spec *spec)
+{
+    for (int i = 0; i < spec->socket_count; i++) close(spec->sockets[i]);
+}
 
 /* Copies of this rank's bell for the peer. */
 static rondo_result add_bell(rondo_offer *offer, const rondo_bell *bell)
@@ -56,7 +88,7 @@ static rondo_result add_bell(rondo_offer *offer, const rondo_bell *bell)
     return RONDO_SUCCESS;
 }
 
-static rondo_result shm_offer(const rondo_link_spec *spec, rondo_link **sender, rondo_offer *offer)
+static rondo_result make_offer(const rondo_link_spec *spec, rondo_link **sender, rondo_offer *offer)
 {
     RD_TRY(rd_spec_check(spec));
     struct wire_offer wire = {.version = VERSION, .slots = spec->slots, .slot_bytes = spec->slot_bytes};
@@ -75,6 +107,7 @@ static rondo_result shm_offer(const rondo_link_spec *spec, rondo_link **sender, 
     made.fd_count = OFFER_FDS;
     rd_slots_prepare(end->memory, spec, wire.token);
     rd_slots_init(&end->slots, end->memory, spec, RD_SENDER, &shm_ops);
+    end->direct = direct_of(spec);
     *offer = made;
     *sender = &end->slots.link;
     return RONDO_SUCCESS;
@@ -83,6 +116,13 @@ close_offer:
     rd_offer_close(&made);
 free_end:
     free(end);
+    return result;
+}
+
+static rondo_result shm_offer(const rondo_link_spec *spec, rondo_link **sender, rondo_offer *offer)
+{
+    rondo_result result = make_offer(spec, sender, offer);
+    if (result != RONDO_SUCCESS) give_up(spec);
     return result;
 }
 
@@ -131,6 +171,7 @@ static rondo_result shm_accept(const rondo_link_spec *spec, const rondo_offer *o
     owned.fd_count = 0;
     result = rd_ringer_open(&end->slots.ringer, offer->fds[FD_BELL_PAGE], offer->fds[FD_BELL_EVENT]);
     if (result != RONDO_SUCCESS) goto close_answer;
+    end->direct = direct_of(spec);
     *answer = made;
     *receiver = &end->slots.link;
     return RONDO_SUCCESS;
@@ -142,6 +183,7 @@ unmap:
 close_offer:
     rd_offer_close(&owned);
     free(end);
+    give_up(spec);
     return result;
 }
 
@@ -160,7 +202,7 @@ const rondo_transport rd_transport_shm = {
     .name = "shm",
     .reach = RONDO_REACH_HOST,
     .cost = 110,
-    .max_channels = 8,
+    .sockets = 1,
     .offer = shm_offer,
     .accept = shm_accept,
     .complete = shm_complete,
