@@ -7,6 +7,7 @@
 
 /* argv[0] is the subcommand's name. Returns the exit status. */
 int rd_cli_run(int argc, char **argv);
+int rd_cli_bench(int argc, char **argv);
 int rd_cli_teach(int argc, char **argv);
 int rd_cli_topo(int argc, char **argv);
 int rd_cli_doctor(int argc, char **argv);
