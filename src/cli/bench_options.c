@@ -26,7 +26,7 @@ static const char help[] =
     "  -o, --op OP             operator (sum): sum, prod, max, min, avg\n"
     "      --root RANK         of broadcast and reduce (0)\n"
     "      --transport T       auto, shm or tcp, as RONDO_TRANSPORT\n"
-    "      --algo A            auto, ring or flat, as RONDO_ALGO\n"
+    "      --algo A            auto, ring, flat or exchange, as RONDO_ALGO\n"
     "      --in-place          results replace the input (default)\n"
     "      --out-of-place      results go to another buffer\n"
     "      --iters N           timed calls per row (default: as many as fit into about 0.1 s, 10 to 2000)\n"
@@ -226,8 +226,8 @@ static int transport_value(const char *text, const char **value)
 
 static int algo_value(const char *text, const char **value)
 {
-    static const char *const names[] = {"auto", "ring", "flat"};
-    int index = 0, status = name_value("algorithm", text, names, 3, &index);
+    static const char *const names[] = {"auto", "ring", "flat", "exchange"};
+    int index = 0, status = name_value("algorithm", text, names, 4, &index);
     if (status < 0) *value = names[index];
     return status;
 }
