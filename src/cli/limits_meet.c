@@ -12,7 +12,7 @@
 #include <stdlib.h>
 
 enum { RALLIES = 21, SHOTS = 100 };
-enum { POLLS = 1 << 16, POLLS_CROWDED = 20 }; /* before a rank that waits lets others run */
+enum { POLLS = 2000, POLLS_CROWDED = 20 }; /* before a rank that waits lets others run */
 #define PATIENCE_S 600.0
 
 static void relax(void)
