@@ -32,7 +32,7 @@ for row in r:
     t = row["time_us"]
     assert set(t) == {"min", "median", "max", "p99"} and all(number(x) and x > 0 for x in t.values()), t
     assert t["min"] <= t["median"] <= t["p99"] <= t["max"], t
-    assert row["algorithm"] in ("ring", "flat") and type(row["in_place"]) is bool, row
+    assert row["algorithm"] in ("ring", "flat", "exchange") and type(row["in_place"]) is bool, row
     assert row["placement"] in ("smt", "near", "far", "mixed", "busy", "turns", "one"), row
     if row["bytes"]:
         expected = row["bytes"] / t["median"] / 1e3
@@ -46,7 +46,8 @@ rows_and_columns() {
     bench -e 64K -f 32; status 0 plain
     check plain 'j["ranks"] == 2' 'j["transport"] == "shm"' 'j["collective"] == "all_reduce"' \
         '[x["bytes"] for x in r] == [8, 256, 8192]' '[x["count"] for x in r] == [2, 64, 2048]' \
-        'all(x["dtype"] == "float32" and x["op"] == "sum" and x["in_place"] and x["algorithm"] == "flat" for x in r)' \
+        'all(x["dtype"] == "float32" and x["op"] == "sum" and x["in_place"] for x in r)' \
+        '[x["algorithm"] for x in r] == ["exchange", "exchange", "flat"]' \
         'all(x["wrong"] == 0 and x["limit_us"] > 0 and abs(x["busbw_GBps"] - x["algbw_GBps"]) < 1e-9 for x in r)'
     prints '^ +8192 +2048 +float32 +sum ' plain
     prints 'size +count +type +op +min +median +max +algbw +busbw +wrong +limit' plain
@@ -62,6 +63,7 @@ rows_and_columns() {
     check "without limits" 'all(x["limit_us"] is None and x["wrong"] is None for x in r)'
     bench -n 1 -e 64; status 0 "one rank"
     check "one rank" 'all(x["placement"] == "one" and x["busbw_GBps"] == 0 for x in r)'
+    bench -e 64 -b 64 --algo flat; check "flat asked for" 'r[0]["algorithm"] == "flat"'
     bench -e 64K -b 64K --reuse; status 0 reuse; prints 'private caches' reuse
     check reuse 'j["rewritten"] is False' 'r[0]["wrong"] == 0'
 }

@@ -66,15 +66,6 @@ static const char *transport_of(const rd_bench *b, const rd_settings *settings)
     return settings->transport == RD_TRANSPORT_SHM || b->one_host ? "shm" : "tcp";
 }
 
-/* By the library's rule: flat for all-reduce where all ranks share a host's memory. */
-static const char *algorithm_of(const rd_bench *b, const rd_settings *settings)
-{
-    bool reduces = b->options->collective == RD_BENCH_ALL_REDUCE || b->options->collective == RD_BENCH_BARRIER;
-    bool flat = reduces && b->one_host && strcmp(b->transport, "shm") == 0 && settings->algo != RD_ALGO_RING &&
-                b->size <= settings->flat_ranks;
-    return flat ? "flat" : "ring";
-}
-
 /* Whether every rank finds room for as much on its host; else the kernel would end processes, not refuse. */
 static rondo_result ask_for_memory(const rd_bench *b, size_t each, bool *fits)
 {
@@ -167,7 +158,6 @@ static rondo_result open_bench(rd_bench *b, char *cpus, size_t cpus_bytes)
     RD_TRY(look_at_cpus(b, cpus, cpus_bytes));
     b->meeting.crowded = b->crowded;
     b->transport = transport_of(b, &settings);
-    b->algorithm = algorithm_of(b, &settings);
     return rd_data_open(&b->data, o->dtype, o->op, b->rank, b->size);
 }
 
@@ -221,6 +211,7 @@ static rondo_result measure_all(rd_bench *b, const char *cpus, rd_row *rows, con
 {
     const char *json = b->options->json;
     RD_TRY(open_buffers(b, sizes[b->rows - 1]));
+    RD_TRY(rd_bench_find_algorithms(b, sizes, rows));
     if (b->rank == 0) rd_bench_print_head(b, cpus);
     for (b->row = 1; b->row <= b->rows; b->row++) {
         rd_row *row = &rows[b->row - 1];

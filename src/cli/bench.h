@@ -6,6 +6,7 @@
  *   bench_options.c  the command line
  *   bench_machine.c  processors, and words about the machine
  *   bench_data.c     what the buffers hold, and what they must hold afterwards
+ *   bench_algo.c     which algorithm each row runs
  *   bench_measure.c  one row
  *   bench_report.c   the table
  *   bench_json.c     the same for programs
@@ -104,7 +105,7 @@ typedef struct rd_bench {
     int rank, size;
     bool one_host;
     bool crowded;            /* ranks take turns on processors */
-    const char *transport, *algorithm;
+    const char *transport;
     rd_commons pages;
     rd_meeting meeting;      /* on one host */
     rd_commons shared;       /* the zero-copy bound's buffers; of NULL: none */
@@ -118,6 +119,7 @@ typedef struct rd_bench {
 
 typedef struct rd_row {
     size_t bytes, count;
+    const char *algorithm;
     int calls, attempts;
     double min_us, median_us, max_us, p99_us;
     double algbw, busbw;     /* GB/s, by the median */
@@ -134,7 +136,11 @@ enum { RD_BENCH_MOST_CALLS = 100000 };
 
 /* Bytes on a link per byte of message (2(N-1)/N of an all-reduce): busbw is algbw times this. */
 double rd_bench_factor(rd_bench_collective collective, int size);
-/* Every rank calls it and gets the same row. */
+/* The collective once, on whatever the buffers hold. */
+rondo_result rd_bench_call_once(rd_bench *bench, size_t bytes);
+/* The algorithm of every row, by one untimed call of each. Every rank calls it. */
+rondo_result rd_bench_find_algorithms(const rd_bench *bench, const size_t *sizes, rd_row *rows);
+/* Every rank calls it and gets the same row. Leaves row->algorithm as it is. */
 rondo_result rd_bench_measure(rd_bench *bench, size_t bytes, rd_row *row);
 
 /* ---- Reporting ---- */

@@ -46,7 +46,7 @@ static json_object *row_object(const rd_bench *b, const rd_row *row)
     if (rd_bench_reduces(o->collective)) put_text(object, "op", rd_op_name(o->op));
     else put(object, "op", NULL);
     put_switch(object, "in_place", !o->out_of_place);
-    put_text(object, "algorithm", b->algorithm);
+    put_text(object, "algorithm", row->algorithm);
     put_text(object, "placement", row->placement);
     put_number(time, "min", row->min_us);
     put_number(time, "median", row->median_us);

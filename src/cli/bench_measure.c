@@ -396,14 +396,25 @@ double rd_bench_factor(rd_bench_collective collective, int size)
     return collective == RD_BENCH_ALL_REDUCE ? 2 * most : rd_bench_gathers(collective) ? most : 1;
 }
 
-rondo_result rd_bench_measure(rd_bench *b, size_t bytes, rd_row *row)
+/* The collective at a size that is a whole number of elements for every rank. */
+static contest shape_of(rd_bench *b, size_t bytes)
 {
     size_t ranks = rd_bench_gathers(b->options->collective) ? (size_t)b->size : 1;
-    contest shape = {.bench = b, .count = bytes / element(b) / ranks, .prepare = prepare_call, .work = call};
+    return (contest){.bench = b, .bytes = bytes, .count = bytes / element(b) / ranks, .prepare = prepare_call, .work = call};
+}
+
+rondo_result rd_bench_call_once(rd_bench *b, size_t bytes)
+{
+    contest shape = shape_of(b, bytes);
+    return call(&shape);
+}
+
+rondo_result rd_bench_measure(rd_bench *b, size_t bytes, rd_row *row)
+{
+    contest shape = shape_of(b, bytes);
     block a = {.count = 0};
     int calls = 0;
-    *row = (rd_row){.count = shape.count, .bytes = shape.count * element(b) * ranks};
-    shape.bytes = row->bytes;
+    *row = (rd_row){.count = shape.count, .bytes = bytes, .algorithm = row->algorithm};
     RD_TRY(warm_up(&shape, &calls));
     add_contest(&a, &shape, calls, prepare_call, call, 0, 0);
     if (b->options->limits) add_limits(&a, &shape, calls);

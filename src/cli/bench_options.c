@@ -210,26 +210,27 @@ static int op_value(const char *text, rondo_op *value)
     return status;
 }
 
-static int transport_value(const char *text, const char **value)
+/* One of the choices of a setting. */
+static int choice_value(const char *what, const char *setting, const char *text, const char **value)
 {
-    static const char *const names[] = {"auto", "shm", "tcp"};
-    int index = 0;
-    if (strcmp(text, "loop") == 0) {
-        fprintf(stderr, "rondo bench: --transport loop joins threads of one process; bench's ranks are processes, which "
-                        "shm and tcp join\n");
-        return RD_EXIT_USAGE;
-    }
-    int status = name_value("transport", text, names, 3, &index);
-    if (status < 0) *value = names[index];
+    char choices[128] = "";
+    const char *names[16];
+    int count = 0, index = 0;
+    for (int i = 0; i < rd_setting_count; i++)
+        if (strcmp(rd_setting_table[i].name, setting) == 0)
+            snprintf(choices, sizeof choices, "%s", rd_setting_table[i].choices);
+    for (char *rest = choices, *name; count < 16 && (name = strsep(&rest, "|"));) names[count++] = name;
+    int status = name_value(what, text, names, count, &index);
+    if (status < 0) *value = text;
     return status;
 }
 
-static int algo_value(const char *text, const char **value)
+static int transport_value(const char *text, const char **value)
 {
-    static const char *const names[] = {"auto", "ring", "flat", "exchange"};
-    int index = 0, status = name_value("algorithm", text, names, 4, &index);
-    if (status < 0) *value = names[index];
-    return status;
+    if (strcmp(text, "loop") != 0) return choice_value("transport", "RONDO_TRANSPORT", text, value);
+    fprintf(stderr, "rondo bench: --transport loop joins threads of one process; bench's ranks are processes, which shm "
+                    "and tcp join\n");
+    return RD_EXIT_USAGE;
 }
 
 static int alloc_value(const char *text, bool *shareable)
@@ -258,7 +259,7 @@ static int apply(rd_bench_options *options, int id, const char *value)
     case OPT_OP: return op_value(value, &options->op);
     case OPT_ROOT: return whole_number("--root", value, 0, RD_MAX_WORKERS - 1, &options->root);
     case OPT_TRANSPORT: return transport_value(value, &options->transport);
-    case OPT_ALGO: return algo_value(value, &options->algo);
+    case OPT_ALGO: return choice_value("algorithm", "RONDO_ALGO", value, &options->algo);
     case OPT_IN_PLACE: options->out_of_place = false; return -1;
     case OPT_OUT_OF_PLACE: options->out_of_place = true; return -1;
     case OPT_ITERATIONS: return whole_number("--iters", value, 1, RD_BENCH_MOST_CALLS, &options->iterations);

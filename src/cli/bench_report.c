@@ -12,8 +12,7 @@ void rd_bench_print_head(const rd_bench *b, const char *cpus)
     bool barrier = o->collective == RD_BENCH_BARRIER;
     rd_bench_machine(machine, sizeof machine);
     rd_bench_pages(pages, sizeof pages);
-    printf("# %s, %d rank%s, %s (%s)", rd_bench_names[o->collective], b->size, b->size == 1 ? "" : "s", b->transport,
-           b->algorithm);
+    printf("# %s, %d rank%s, %s", rd_bench_names[o->collective], b->size, b->size == 1 ? "" : "s", b->transport);
     if (!barrier)
         printf(", %s, %s%s", o->out_of_place ? "out of place" : "in place",
                o->shareable ? "rondo_mem_alloc memory" : "private memory, ", o->shareable ? "" : pages);
@@ -23,10 +22,10 @@ void rd_bench_print_head(const rd_bench *b, const char *cpus)
         printf("# --reuse: buffers are not rewritten between calls, so this measures the private caches\n");
     printf("# time: of the slowest rank; limit: what this machine allows, measured in the same row (rondo bench --help)\n"
            "#\n"
-           "# %10s %11s %10s %5s %10s %10s %10s %8s %8s %6s %10s %8s %10s  %s\n"
+           "# %10s %11s %10s %5s %10s %10s %10s %8s %8s %6s %10s %8s %10s  %-5s  %s\n"
            "# %10s %11s %10s %5s %10s %10s %10s %8s %8s %6s %10s %8s %10s\n",
            "size", "count", "type", "op", "min", "median", "max", "algbw", "busbw", "wrong", "limit", "reached", "copy",
-           "place", "(B)", "(elements)", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "", "(us)");
+           "place", "algorithm", "(B)", "(elements)", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "", "(us)");
     fflush(stdout);
 }
 
@@ -48,11 +47,12 @@ void rd_bench_print_row(const rd_bench *b, const rd_row *row)
     if (row->checked) snprintf(wrong, sizeof wrong, "%llu", (unsigned long long)row->wrong);
     if (row->limit_us > 0)
         snprintf(reached, sizeof reached, "%.0f%%%s", 100 * row->limit_us / row->median_us, row->limit_is_wrong ? "!" : "");
-    printf("%12zu %11zu %10s %5s %10s %10s %10s %8s %8s %6s %10s %8s %10s  %s\n", row->bytes, row->count,
+    printf("%12zu %11zu %10s %5s %10s %10s %10s %8s %8s %6s %10s %8s %10s  %-5s  %s\n", row->bytes, row->count,
            barrier ? "-" : rd_dtype_name(o->dtype), rd_bench_reduces(o->collective) ? rd_op_name(o->op) : "-",
            number(text[0], row->min_us), number(text[1], row->median_us), number(text[2], row->max_us),
            barrier ? "-" : number(text[3], row->algbw), barrier ? "-" : number(text[4], row->busbw), wrong,
-           number_or_none(text[5], row->limit_us), reached, number_or_none(text[6], row->copy_us), row->placement);
+           number_or_none(text[5], row->limit_us), reached, number_or_none(text[6], row->copy_us), row->placement,
+           row->algorithm);
     fflush(stdout);
 }
 

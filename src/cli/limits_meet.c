@@ -11,8 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { RALLIES = 21, SHOTS = 100 };
-enum { POLLS = 1 << 16, POLLS_CROWDED = 20 }; /* before a rank that waits lets others run */
+enum { RALLIES = 15, SHOTS = 40 };
+enum { POLLS = 2000, POLLS_CROWDED = 20 }; /* before a rank that waits lets others run */
 #define PATIENCE_S 600.0
 
 static void relax(void)
