@@ -111,7 +111,7 @@ static rd_lesson *run(const options *o, outcome *real, char *failure, size_t byt
     rd_lesson *lesson = read_trace(fd, text, sizeof text);
     close(fd);
     if (*failure) fprintf(stderr, WHO ": the all-reduce failed: %s\n", failure);
-    if (!lesson && !(*failure && !*text)) fprintf(stderr, WHO ": %s\n", text);
+    if (!lesson && !*failure) fprintf(stderr, WHO ": %s\n", text);
     return lesson;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/team.h"
 
+#include "base/env.h"
 #include "base/status.h"
 
 #include <errno.h>
@@ -35,11 +36,36 @@ void rd_team_memory_free(void *memory, size_t bytes)
     if (memory) munmap(memory, bytes);
 }
 
-/* Does not return. */
-static void be_rank(const rd_team *team, const rondo_unique_id *id, int rank, pid_t parent, rank_report *report)
+/* Rank 0 makes the id, so that this process stays without threads and can fork as it likes. */
+static rondo_result share_id(const rd_team *team, int rank, const int ids[2], rondo_unique_id *id)
+{
+    if (rank == 0) {
+        RD_TRY(rondo_get_unique_id(id));
+        for (int r = 1; r < team->ranks; r++)
+            if (write(ids[1], id, sizeof *id) != sizeof *id) return rd_fail_errno("telling the ranks the unique id");
+        return RONDO_SUCCESS;
+    }
+    close(ids[1]); /* or the end of rank 0 would not be seen */
+    if (read(ids[0], id, sizeof *id) != sizeof *id) return rd_fail(RONDO_REMOTE_ERROR, "rank 0 has no unique id");
+    return RONDO_SUCCESS;
+}
+
+static rondo_result join_and_run(const rd_team *team, int rank, const int ids[2], rank_report *report)
 {
     rondo_config config = RONDO_CONFIG_INIT;
     rondo_comm *comm = NULL;
+    rondo_unique_id id;
+    rondo_result result = share_id(team, rank, ids, &id);
+    if (result == RONDO_SUCCESS) result = rondo_init_rank(&comm, team->ranks, id, rank, &config);
+    if (result == RONDO_SUCCESS) result = team->run(comm, rank, team->context);
+    if (result != RONDO_SUCCESS) snprintf(report->error, sizeof report->error, "%s", rondo_last_error(comm));
+    rondo_comm_destroy(comm);
+    return result;
+}
+
+/* Does not return. */
+static void be_rank(const rd_team *team, int rank, const int ids[2], pid_t parent, rank_report *report)
+{
     char timeout[32];
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != parent) _exit(1);
@@ -49,10 +75,7 @@ static void be_rank(const rd_team *team, const rondo_unique_id *id, int rank, pi
         if ((*e)[1]) setenv((*e)[0], (*e)[1], 1);
         else unsetenv((*e)[0]);
     }
-    report->result = rondo_init_rank(&comm, team->ranks, *id, rank, &config);
-    if (report->result == RONDO_SUCCESS) report->result = team->run(comm, rank, team->context);
-    if (report->result != RONDO_SUCCESS) snprintf(report->error, sizeof report->error, "%s", rondo_last_error(comm));
-    rondo_comm_destroy(comm);
+    report->result = join_and_run(team, rank, ids, report);
     report->ended = true;
     exit(0);
 }
@@ -86,20 +109,28 @@ static void describe(const rd_team *team, const rank_report *reports, const int 
 }
 
 /* Starts the ranks and waits for them. Returns how many could be started. */
-static int start_and_wait(const rd_team *team, const rondo_unique_id *id, const int ends[2], rank_report *reports, int *status,
-                          bool *late)
+static int start_and_wait(const rd_team *team, rank_report *reports, int *status, bool *late)
 {
+    int ends[2], ids[2], started = 0;
     pid_t pids[RD_TEAM_RANKS], parent = getpid();
-    int started = 0;
+    if (pipe2(ends, O_CLOEXEC)) return 0;
+    if (pipe2(ids, O_CLOEXEC)) {
+        close(ends[0]);
+        close(ends[1]);
+        return 0;
+    }
     fflush(NULL);
     for (; started < team->ranks; started++) {
         pids[started] = fork();
         if (pids[started] < 0) break;
-        if (pids[started] == 0) be_rank(team, id, started, parent, &reports[started]);
+        if (pids[started] == 0) be_rank(team, started, ids, parent, &reports[started]);
     }
     int error = errno;
+    close(ids[0]);
+    close(ids[1]);
     close(ends[1]);
     *late = started == team->ranks && !all_ended(ends[0], (int)(team->timeout_s * 1000) + PATIENCE_MS);
+    close(ends[0]);
     for (int r = 0; r < started; r++)
         if (*late || started < team->ranks) kill(pids[r], SIGKILL);
     for (int r = 0; r < started; r++)
@@ -111,30 +142,21 @@ static int start_and_wait(const rd_team *team, const rondo_unique_id *id, const 
 bool rd_team_run(const rd_team *team, char *text, size_t bytes)
 {
     size_t size = (size_t)team->ranks * sizeof(rank_report);
-    int ends[2], status[RD_TEAM_RANKS] = {0};
+    int status[RD_TEAM_RANKS] = {0};
     bool late = false;
-    rondo_unique_id id;
+    rd_settings settings; /* read here for the warnings: so they come once, and not from every rank */
+    if (rd_settings_load(&settings, NULL) != RONDO_SUCCESS) {
+        snprintf(text, bytes, "%s", rd_last_error());
+        return false;
+    }
     rank_report *reports = rd_team_memory(size);
     if (!reports) {
         snprintf(text, bytes, "no memory to share with ranks: %s", strerror(errno));
         return false;
     }
-    if (rondo_get_unique_id(&id) != RONDO_SUCCESS) {
-        snprintf(text, bytes, "%s", rondo_last_error(NULL));
-        goto free_reports;
-    }
-    if (pipe2(ends, O_CLOEXEC)) {
-        snprintf(text, bytes, "no pipe: %s", strerror(errno));
-        goto free_reports;
-    }
-    int started = start_and_wait(team, &id, ends, reports, status, &late);
-    close(ends[0]);
+    int started = start_and_wait(team, reports, status, &late);
     if (started < team->ranks) snprintf(text, bytes, "cannot start rank %d: %s", started, strerror(errno));
     else describe(team, reports, status, late, text, bytes);
     rd_team_memory_free(reports, size);
     return !*text;
-
-free_reports:
-    rd_team_memory_free(reports, size);
-    return false;
 }
