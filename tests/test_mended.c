@@ -181,8 +181,8 @@ static void test_settings_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_abort_in_direct), cmocka_unit_test(case_31), cmocka_unit_test(test_stop_and_go),
-        cmocka_unit_test(test_settings_agree),
+        cmocka_unit_test(case_31), cmocka_unit_test(test_stop_and_go), cmocka_unit_test(test_settings_agree),
+        cmocka_unit_test(test_abort_in_direct), /* last: it leaves threads in this process */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
