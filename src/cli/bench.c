@@ -16,9 +16,12 @@ enum { LINE = 64, MOST_ROWS = 4096 };
 
 /* ---- Starting ranks ---- */
 
+/* Whether a launcher made this process one of several; whether it can be joined is the library's to say. */
 static bool is_rank(void)
 {
-    return rd_env("RANK") || rd_env("WORLD_SIZE") || rd_env("OMPI_COMM_WORLD_RANK");
+    const char *step = rd_env("SLURM_STEP_NUM_TASKS"); /* of srun, not of a batch script */
+    return rd_env("RANK") || rd_env("WORLD_SIZE") || rd_env("OMPI_COMM_WORLD_RANK") || rd_env("PMI_RANK") ||
+           (step && atoi(step) > 1);
 }
 
 /* Runs this very command as the ranks of a job. */
@@ -30,7 +33,8 @@ static int start_ranks(const rd_bench_options *options, int argc, char **argv)
     program[1] = "bench";
     program[2] = isatty(STDERR_FILENO) ? "--progress" : "--limits";
     memcpy(program + 3, argv + 1, ((size_t)argc - 1) * sizeof *program);
-    rd_run_options run = {.workers = options->ranks ? options->ranks : 2, .nodes = 1, .grace_s = 5, .program = program};
+    int ranks = options->ranks ? options->ranks : 2;
+    rd_run_options run = {.workers = ranks, .nodes = 1, .grace_s = 5, .program = program};
     int status = rd_watch(&run);
     free(program);
     return status;
