@@ -120,9 +120,12 @@ def shm_tables(rows):
         trip = statistics.median(row.trips[where] for row in chosen)
         out += ["", f"Placement {where} (a flag's round trip {trip:.0f} ns), µs:", ""]
         head = ["size", *PEERS, "Rondo", "Rondo / faster MPI", "Rondo, ring", "Rondo, rondo_mem_alloc", "zero-copy bound"]
-        out += table(head, [[size_name(r.size), *(number(r.times[where][p]) for p in PEERS), number(r.times[where]["Rondo"]),
-                             f"{r.times[where]['Rondo'] / best_peer(r.times[where]):.2f}",
-                             *(number(r.times[where][n]) for n in ("ring", "shared", "bound"))] for r in chosen])
+        body = []
+        for row in chosen:
+            t = row.times[where]
+            body.append([size_name(row.size), *(number(t[p]) for p in PEERS), number(t["Rondo"]),
+                         f"{t['Rondo'] / best_peer(t):.2f}", *(number(t[n]) for n in ("ring", "shared", "bound"))])
+        out += table(head, body)
     return out
 
 
@@ -139,16 +142,16 @@ def tcp_tables(rows):
             body.append([size_name(row.size), number(t["Open MPI, TCP"]), number(t["Rondo, TCP"]),
                          f"{t['Rondo, TCP'] / t['Open MPI, TCP']:.2f}", number(t[best]), how,
                          f"{t['Rondo, TCP'] / t[best]:.2f}"])
-        out += table(["size", "Open MPI", "Rondo", "Rondo / Open MPI", "fair limit", "sockets × pieces", "Rondo / limit"], body)
+        head = ["size", "Open MPI", "Rondo", "Rondo / Open MPI", "fair limit", "sockets × pieces", "Rondo / limit"]
+        out += table(head, body)
     return out
 
 
 def crowd_table(rows):
-    body = []
-    for row in rows:
-        for t in row.times.values():
-            body.append([size_name(row.size)] + [number(t[f"{name} {n}"]) for n in (2, 4, 8) for name in ("flat", "ring")])
-    return [""] + table(["size", *(f"{name}, {n} ranks" for n in (2, 4, 8) for name in ("flat", "ring"))], body)
+    columns = [(name, n) for n in (2, 4, 8) for name in ("flat", "ring")]
+    body = [[size_name(row.size), where, *(number(t[f"{name} {n}"]) for name, n in columns)]
+            for row in rows for where, t in row.times.items()]
+    return [""] + table(["size", "placement", *(f"{name}, {n} ranks" for name, n in columns)], body)
 
 
 def machine():
@@ -162,7 +165,8 @@ def machine():
 def results(measured, versions, commands, seconds):
     """The text for RESULTS.md, and the goals for the screen."""
     goals = goals_of(measured)
-    shown = [f"{v:>7}  {text}, {size} ({where}): {value:.2f}, at most {most:g}" for text, size, where, value, most, v in goals]
+    shown = [f"{v:>7}  {text}, {size} ({where}): {value:.2f}, at most {most:g}"
+             for text, size, where, value, most, v in goals]
     if set(measured) != {"shm", "tcp", "crowd"}:
         return "", shown
     missed = sum(v != "met" for *_, v in goals)

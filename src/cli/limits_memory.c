@@ -28,23 +28,29 @@ typedef void adder(unsigned char *const *from, int froms, unsigned char *const *
 
 static void add(unsigned char *const *from, int froms, unsigned char *const *to, int tos, size_t begin, size_t end)
 {
-    if (froms == 2 && tos == 2) add_lines(from, 2, to, 2, begin, end); /* the compiler unrolls it */
-    else add_lines(from, froms, to, tos, begin, end);
+    if (froms == 2 && tos == 2)
+        add_lines(from, 2, to, 2, begin, end); /* the compiler unrolls it */
+    else
+        add_lines(from, froms, to, tos, begin, end);
 }
 
 #if defined(__x86_64__)
 __attribute__((target("avx2"))) static void add_avx2(unsigned char *const *from, int froms, unsigned char *const *to,
                                                      int tos, size_t begin, size_t end)
 {
-    if (froms == 2 && tos == 2) add_lines(from, 2, to, 2, begin, end);
-    else add_lines(from, froms, to, tos, begin, end);
+    if (froms == 2 && tos == 2)
+        add_lines(from, 2, to, 2, begin, end);
+    else
+        add_lines(from, froms, to, tos, begin, end);
 }
 
 __attribute__((target("avx512f"))) static void add_avx512(unsigned char *const *from, int froms,
                                                           unsigned char *const *to, int tos, size_t begin, size_t end)
 {
-    if (froms == 2 && tos == 2) add_lines(from, 2, to, 2, begin, end);
-    else add_lines(from, froms, to, tos, begin, end);
+    if (froms == 2 && tos == 2)
+        add_lines(from, 2, to, 2, begin, end);
+    else
+        add_lines(from, froms, to, tos, begin, end);
 }
 #endif
 
