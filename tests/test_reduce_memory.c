@@ -230,6 +230,26 @@ static void touch_stores_and_nothing_else_does(void **state)
     assert_false(survives(copy_read_only, true));
 }
 
+/* A byte stored back outside the source changes nothing that could be seen here; the address sanitizer sees it. */
+static void touch_stays_inside(void **state)
+{
+    (void)state;
+    static unsigned char to[1000];
+    for (size_t bytes = 1; bytes < 600; bytes += 1 + random_below(20)) {
+        rd_reduction reduction;
+        unsigned char *source = malloc(bytes);
+        rd_pass pass = {.count = bytes, .sources = 1, .outputs = 1, .touch = true, .source = {source}, .output = {to}};
+        assert_non_null(source);
+        memset(source, (int)bytes, bytes);
+        must_init(&reduction, RONDO_UINT8, RONDO_SUM, 2, RD_CPU_AUTO);
+        rd_reduce(&reduction, &pass);
+        assert_memory_equal(source, to, bytes);
+        rd_copy(to + 200, NULL, source, bytes, true);
+        assert_memory_equal(source, to + 200, bytes);
+        free(source);
+    }
+}
+
 /* ---- Copies --------------------------------------------------------------------------------------------------- */
 
 static void check_copy(size_t bytes, bool at_end, bool two, bool touch)
@@ -261,6 +281,7 @@ int main(void)
         cmocka_unit_test(larger_counts),
         cmocka_unit_test(every_misalignment),
         cmocka_unit_test(touch_stores_and_nothing_else_does),
+        cmocka_unit_test(touch_stays_inside),
         cmocka_unit_test(copies),
     };
     return cmocka_run_group_tests(tests, make_buffers, NULL);

@@ -90,7 +90,8 @@ RD_INLINE v_uint32 float_to_half(v_float32 value, bool truncate)
 {
     v_uint32 bits = (v_uint32)value, magnitude = bits & 0x7fffffff, sign = (bits >> 16) & RD_SIGN;
     v_uint32 nan = (v_uint32)(magnitude > 0x7f800000u), small = (v_uint32)(magnitude < 113u << 23);
-    v_uint32 rounding = truncate ? (v_uint32){0} : 0xfff + ((magnitude >> 13) & 1);
+    v_uint32 rounding = {0};
+    if (!truncate) rounding = 0xfff + ((magnitude >> 13) & 1);
     v_uint32 normal = (magnitude + rounding - (112u << 23)) >> 13;
     v_uint32 beyond = (v_uint32)(magnitude + rounding >= 143u << 23);
     normal = RD_SELECT(beyond, (v_uint32){0} + RD_HALF_INFINITY, normal);

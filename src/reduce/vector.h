@@ -294,7 +294,8 @@ RD_INLINE void store_vector(unsigned char *to, v_uint8 vector) { memcpy(to, &vec
 RD_INLINE void rd_touch_line(uintptr_t at)
 {
     volatile unsigned char *byte = (volatile unsigned char *)at;
-    *byte = *byte;
+    unsigned char as_it_was = *byte;
+    *byte = as_it_was;
 }
 RD_INLINE void rd_touch_lines(const void *from, size_t bytes)
 {
