@@ -2,8 +2,8 @@
  *
  * narrow.h - the 16-bit float types: from memory to lanes of float32 and back.
  *
- * A step handles as many elements as a vector has bytes: 4 vectors of float32 lanes. Which lane holds which element is up
- * to the type, so that widening and narrowing cost least; only the forms in memory are in order. Narrowing rounds to
+ * A step handles as many elements as a vector has bytes: 4 vectors of float32 lanes. Which lane holds which element is
+ * up to the type, so that widening and narrowing cost least; only the forms in memory are in order. Narrowing rounds to
  * nearest, ties to even, at every level to the same bits.
  */
 #ifndef RD_REDUCE_NARROW_H
