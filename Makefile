@@ -138,7 +138,7 @@ lint:
 	cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 -D_GNU_SOURCE -Iinclude -Isrc src
 
 coverage:
-	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/coverage OPT=-O0 KERNEL_OPT=-O0 SAN="--coverage -fprofile-update=atomic" all tests
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/coverage OPT=-O1 KERNEL_OPT=-O1 SAN=--coverage all tests
 	@tests/coverage.sh build/coverage
 
 FILES ?=
