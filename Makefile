@@ -6,6 +6,7 @@
 # make install    PREFIX=/usr/local LIBDIR=$PREFIX/lib DESTDIR=: library, headers, tool, manual page; also: uninstall
 # make format     clang-format on the lines that differ from the last commit; FILES="a.c b.h": on whole files
 # make coverage   runs the tests and reports which lines of src/ they reach
+# make bench-peers   Rondo beside Open MPI and MPICH: tables, goals and a plot into bench/
 # V=1 shows the commands. demo and check install missing Debian packages when they can.
 
 # ---- Settings ------------------------------------------------------------------------------------------------
@@ -18,14 +19,16 @@ OPT     ?= -O2
 KERNEL_OPT ?= -O3
 SAN     ?=
 JOBS    ?= $(shell nproc)
-PACKAGES = gcc libc6-dev libhwloc-dev libsodium-dev libcmocka-dev
+PACKAGES = gcc libc6-dev libhwloc-dev libsodium-dev libjson-c-dev libcmocka-dev
 CHECK_PACKAGES = $(PACKAGES) python3 iproute2 util-linux procps spin
 
-WARN     = -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith
+# A sanitizer's instrumentation keeps gcc from seeing what is initialised.
+WARN     = -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith $(if $(SAN),-Wno-maybe-uninitialized)
 CPPFLAGS = -D_GNU_SOURCE -Iinclude -Isrc
 CFLAGS   = -std=c11 $(OPT) -g -ffp-contract=off -fPIC -fvisibility=hidden -pthread $(WARN) $(SAN)
 LDFLAGS  = -pthread $(SAN)
 LIBS     = -lhwloc -lsodium -lm
+TOOL_LIBS = -ljson-c
 
 ifeq ($(V),)
 Q = @
@@ -42,7 +45,7 @@ BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 object    = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 
-.PHONY: all demo check check-long check-layers asan ubsan tsan lint deps clean tests run-tests
+.PHONY: all demo check check-long check-layers asan ubsan tsan lint bench-peers deps clean tests run-tests
 .PHONY: install uninstall coverage format
 all: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
 
@@ -52,20 +55,22 @@ $(BUILD)/obj/%.o: %.c
 
 # The same kernels once for each instruction set; chosen at run time.
 CFLAGS_kernels_portable = $(KERNEL_OPT)
+CFLAGS_limits_memory    = $(KERNEL_OPT)
 CFLAGS_kernels_avx2     = $(KERNEL_OPT) -mavx2 -mf16c
 CFLAGS_kernels_avx512   = $(KERNEL_OPT) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 
 $(BUILD)/librondo.a: $(call object,$(LIB_SRC))
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
 
+# nodelete: its service thread and exit handler must outlive a dlclose.
 $(BUILD)/librondo.so.0: $(call object,$(LIB_SRC)) src/rondo.map
-	$(call say,LD,$@)$(CC) -shared -Wl,-soname,librondo.so.0 -Wl,--version-script=src/rondo.map $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
+	$(call say,LD,$@)$(CC) -shared -Wl,-soname,librondo.so.0 -Wl,-z,nodelete -Wl,--version-script=src/rondo.map $(LDFLAGS) -o $@ $(filter %.o,$^) $(LIBS)
 
 $(BUILD)/librondo.so: $(BUILD)/librondo.so.0
 	@ln -sf librondo.so.0 $@
 
 $(BUILD)/rondo: $(call object,$(CLI_SRC)) $(BUILD)/librondo.a
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(TOOL_LIBS) $(LIBS)
 
 $(BUILD)/examples/%: $(BUILD)/obj/examples/%.o $(BUILD)/librondo.so
 	@mkdir -p $(@D)
@@ -81,6 +86,7 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(BUILD)/librondo.so
 
 # This test sees every call that a socket link makes.
 LDFLAGS_test_link_tcp = -Wl,--wrap=sendmsg,--wrap=recvmsg
+LDFLAGS_test_exec_tcp = $(LDFLAGS_test_link_tcp)
 
 # Tests may look inside: they link the static library.
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(HELP_SRC)) $(BUILD)/librondo.a
@@ -113,6 +119,25 @@ deps:
 	echo "installing$$missing"; \
 	{ $$sudo apt-get update -qq && DEBIAN_FRONTEND=noninteractive $$sudo apt-get install -y -qq --no-install-recommends $$missing; } >/dev/null \
 	|| { echo "could not install them; try:  apt-get install$$missing" >&2; exit 1; }
+
+# ---- Benchmarks beside others --------------------------------------------------------------------------------
+PEER_PACKAGES = openmpi-bin libopenmpi-dev mpich libmpich-dev python3
+PEER_SRC      = bench/peers/serve.c src/cli/limits_meet.c
+LIMIT_SRC     = $(wildcard src/cli/limits*.c)
+
+$(BUILD)/peers/rondo: $(call object,bench/peers/rondo_all_reduce.c bench/peers/serve.c $(LIMIT_SRC)) $(BUILD)/librondo.a
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+# One source, each MPI's own compiler.
+$(BUILD)/peers/openmpi $(BUILD)/peers/mpich: $(BUILD)/peers/%: bench/peers/mpi_all_reduce.c $(PEER_SRC)
+	@mkdir -p $(@D)
+	$(call say,MPICC,$@)mpicc.$* $(CPPFLAGS) -std=c11 $(OPT) -g $(WARN) -o $@ $^
+
+bench-peers:
+	@$(MAKE) --no-print-directory deps NEED="$(PACKAGES) $(PEER_PACKAGES)"
+	@$(MAKE) --no-print-directory -j$(JOBS) $(addprefix $(BUILD)/,rondo peers/rondo peers/openmpi peers/mpich)
+	@bench/peers/peers.py $(BUILD)
 
 # ---- Other checks --------------------------------------------------------------------------------------------
 check-long:

@@ -5,7 +5,8 @@
  * A *communicator* joins `world size` ranks, numbered from 0. Every rank makes the same calls in the same
  * order; each call returns when this rank's part is done and every byte it sent has left the caller's memory.
  *
- * Errors. Every call returns a rondo_result. Outputs are written only when it is RONDO_SUCCESS.
+ * Errors. Every call returns a rondo_result. Handles and numbers are written only when it is RONDO_SUCCESS; after an
+ * error of the communicator the contents of recv, and of send where the call was in place, are undefined.
  * rondo_last_error() then says in words what failed, where, and what to do. There are two kinds:
  *   - errors of the call (RONDO_INVALID_ARGUMENT, RONDO_INVALID_USAGE): nothing was started, the communicator is
  *     as usable as before and the rank may call again;
@@ -109,7 +110,7 @@ typedef struct rondo_config {
     int channels;          /* RONDO_CHANNELS: parallel rings, 1 to 8; 0 means 1 */
     size_t slice_bytes;    /* RONDO_SLICE: pipeline unit in bytes, 4096 to 262144; 0 lets the library choose */
     const char *transport; /* RONDO_TRANSPORT: "loop", "shm" or "tcp"; NULL: the best that reaches, per peer */
-    const char *algo;      /* RONDO_ALGO: "ring" or "flat"; NULL lets the library choose */
+    const char *algo;      /* RONDO_ALGO: "ring", "flat" or "exchange"; NULL lets the library choose */
 } rondo_config;
 
 #define RONDO_CONFIG_INIT                                                                           \

@@ -95,6 +95,9 @@
  * ring's 2(N-1)/N, but nothing waits for a trip round, and wide types cost nothing, since a partial sum never leaves
  * its owner. The owner adds in the ring's order, the rank after it first and itself last: the same bits as the ring.
  *
+ * *Exchange* is flat for messages so short that a second hop costs more than N-1 times the bytes: in N-1 steps each
+ * rank hands every other its whole message, and each adds up every chunk itself, in the order its owner would.
+ *
  * ---- Counts that N does not divide ---------------------------------------------------------------------------------
  *
  * The first count mod N chunks are one element longer. A count below N leaves chunks of 0 elements, and they travel
@@ -124,8 +127,11 @@ typedef enum rondo_collective {
 
 typedef enum rondo_algo {
     RONDO_ALGO_RING = 0,
-    RONDO_ALGO_FLAT = 1 /* not for broadcast and reduce */
+    RONDO_ALGO_FLAT = 1,    /* not for broadcast and reduce */
+    RONDO_ALGO_EXCHANGE = 2 /* for all-reduce */
 } rondo_algo;
+
+#define RONDO_WHOLE 0x7fffffff /* in place of a chunk's number: all chunks, the whole message */
 
 /* What becomes of a chunk that arrives. */
 typedef enum rondo_action {
@@ -208,6 +214,7 @@ RONDO_PLAN_FN rondo_range rondo_split(rondo_range whole, uint32_t n, uint32_t i,
 RONDO_PLAN_FN rondo_range rondo_chunk(const rondo_plan *p, int32_t c)
 {
     rondo_range whole = {0, p->count}, chunk;
+    if (c == RONDO_WHOLE) return whole;
     if (!p->bounds) return rondo_split(whole, (uint32_t)p->chunks, (uint32_t)c, 1);
     chunk.first = p->bounds[c];
     chunk.count = p->bounds[c + 1] - p->bounds[c];
@@ -242,7 +249,8 @@ RONDO_PLAN_FN int rondo_plan_init(rondo_plan *p, rondo_collective collective, ro
     int rooted = collective == RONDO_COLL_BROADCAST || collective == RONDO_COLL_REDUCE;
     int32_t chunks = rooted ? 1 : size, position = -1, root_position = -1, steps;
     if ((uint32_t)collective >= RONDO_COLLECTIVES) return -1;
-    if (algo != RONDO_ALGO_RING && (algo != RONDO_ALGO_FLAT || rooted)) return -1;
+    if ((uint32_t)algo > RONDO_ALGO_EXCHANGE || (algo == RONDO_ALGO_FLAT && rooted)) return -1;
+    if (algo == RONDO_ALGO_EXCHANGE && collective != RONDO_COLL_ALL_REDUCE) return -1;
     if (size < 1 || rank < 0 || rank >= size || root < 0 || root >= size) return -1;
     for (int32_t at = 0; order && at < size; at++) {
         if (order[at] < 0 || order[at] >= size) return -1;
@@ -258,7 +266,7 @@ RONDO_PLAN_FN int rondo_plan_init(rondo_plan *p, rondo_collective collective, ro
         int32_t other_end = rondo_ring_mod((int64_t)root_position + (collective == RONDO_COLL_REDUCE ? 1 : -1), size);
         steps = size == 1 ? 0 : position == root_position || position == other_end ? 1 : 2;
     } else {
-        steps = collective == RONDO_COLL_ALL_REDUCE ? 2 * (size - 1) : size - 1;
+        steps = collective == RONDO_COLL_ALL_REDUCE && algo != RONDO_ALGO_EXCHANGE ? 2 * (size - 1) : size - 1;
     }
     p->collective = collective;
     p->algo = algo;
@@ -349,10 +357,24 @@ RONDO_PLAN_FN rondo_step rondo_step_flat(const rondo_plan *p, int32_t s)
     return t;
 }
 
+/* Step s of an exchange: terms come in the order in which flat's do. */
+RONDO_PLAN_FN rondo_step rondo_step_exchange(const rondo_plan *p, int32_t s)
+{
+    rondo_step t;
+    t.send_to = rondo_ring_rank(p, (int64_t)p->position - 1 - s);
+    t.recv_from = rondo_ring_rank(p, (int64_t)p->position + 1 + s);
+    t.send_chunk = t.recv_chunk = RONDO_WHOLE;
+    t.send_own = t.recv_own = 1;
+    t.send_wide = t.recv_wide = 0;
+    t.action = s == p->size - 2 ? RONDO_FINISH : RONDO_REDUCE;
+    return t;
+}
+
 /* Step s of the plan, 0 <= s < p->steps: the function to call. */
 RONDO_PLAN_FN rondo_step rondo_plan_step(const rondo_plan *p, int32_t s)
 {
     if (p->algo == RONDO_ALGO_FLAT) return rondo_step_flat(p, s);
+    if (p->algo == RONDO_ALGO_EXCHANGE) return rondo_step_exchange(p, s);
     switch (p->collective) {
     case RONDO_COLL_ALL_REDUCE:
         return s < p->size - 1 ? rondo_step_ring_reduce_scatter(p, s)

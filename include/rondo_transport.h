@@ -86,7 +86,7 @@ struct rondo_link_ops {
 
     /* Sending end, SLOTS. reserve: *place = slot_bytes of room for the next slice (64-aligned), or AGAIN. Several
      * may be reserved before the first is committed; they are committed in order. commit: the oldest reserved slot
-     * holds `bytes` bytes and belongs to the receiver. */
+     * holds `bytes` bytes and belongs to the receiver. Never AGAIN: who grants a slot has room to commit it. */
     rondo_link_result (*reserve)(rondo_link *link, void **place);
     rondo_link_result (*commit)(rondo_link *link, size_t bytes, uint64_t signature);
 
@@ -95,7 +95,7 @@ struct rondo_link_ops {
     rondo_link_result (*send)(rondo_link *link, const void *from, size_t bytes, uint64_t signature);
 
     /* Receiving end, SLOTS. peek: *place = the oldest slice not yet released, in place; it must be `bytes` long and
-     * bear `signature`. May be repeated. The reader may write into it. release: done with it. */
+     * bear `signature`. May be repeated. The reader may write into it. release: done with it; never AGAIN. */
     rondo_link_result (*peek)(rondo_link *link, size_t bytes, uint64_t signature, void **place);
     rondo_link_result (*release)(rondo_link *link);
 
@@ -122,9 +122,16 @@ struct rondo_link_ops {
      * descriptor for [ptr, ptr + bytes), which the peer's import_memory turns into an address or key of its own. The
      * user carries the descriptor to the peer in a slice that is sent after it was made. AGAIN: this memory cannot be
      * reached by the peer, now or at all: use slots. The memory stays the peer's to read and write until it releases
-     * that slice. */
+     * that slice, or until it is withdrawn. */
     rondo_link_result (*register_memory)(rondo_link *link, void *ptr, size_t bytes, unsigned char descriptor[128]);
     rondo_link_result (*import_memory)(rondo_link *link, const unsigned char descriptor[128], void **address);
+
+    /* For a sender that must return although the peer has not released: withdraw takes back all memory that the peer was
+     * told of. OK: it touches none of it any more; AGAIN: it does just now, ask again. The link is of no further use for
+     * direct access. The receiving end encloses every access in enter (CLOSED: withdrawn, hands off) and leave. */
+    rondo_link_result (*withdraw)(rondo_link *link);
+    rondo_link_result (*enter)(rondo_link *link);
+    void (*leave)(rondo_link *link);
 
     /* What arrived instead of what was expected, after MISMATCH. */
     void (*seen)(const rondo_link *link, uint64_t *signature, uint64_t *bytes);
@@ -172,7 +179,6 @@ struct rondo_transport {
     rondo_reach reach;
     uint32_t cost;    /* nanoseconds for a small slice, one way, to rank transports by */
     int sockets;      /* connected sockets that a link takes over: 0 or 1, or, with NETWORK, as many as are set */
-    int max_channels; /* links between two ranks that are of use */
     rondo_result (*offer)(const rondo_link_spec *spec, rondo_link **sender, rondo_offer *offer);
     rondo_result (*accept)(const rondo_link_spec *spec, const rondo_offer *offer, rondo_link **receiver,
                            rondo_offer *answer);

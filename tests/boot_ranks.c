@@ -10,6 +10,15 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#if UNDER_TSAN
+/* It waits a second at each exit for races yet to come; with hundreds of processes that adds up. */
+__attribute__((visibility("default"))) const char *__tsan_default_options(void);
+const char *__tsan_default_options(void)
+{
+    return "atexit_sleep_ms=50";
+}
+#endif
+
 void sleep_s(double seconds)
 {
     int64_t ns = (int64_t)(seconds * 1e9);

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-/* A float format of 8 or 16 bits. Without infinities the highest code is NaN and the one below it the largest number. */
+/* A float format of 8 or 16 bits. Without infinities the highest code is NaN, the one below it the largest number. */
 typedef struct format {
     int exponent, fraction;
     bool infinities;
@@ -29,7 +29,8 @@ static int lowest(const format *f) { return 2 - (1 << (f->exponent - 1)); } /* e
 
 static uint32_t encode(const format *f, double x)
 {
-    uint32_t top = (1u << (f->exponent + f->fraction)) - 1, past = f->infinities ? top - ((1u << f->fraction) - 1) : top;
+    uint32_t top = (1u << (f->exponent + f->fraction)) - 1;
+    uint32_t past = f->infinities ? top - ((1u << f->fraction) - 1) : top; /* past the largest number */
     uint32_t sign = signbit(x) ? top + 1 : 0;
     if (isnan(x)) return sign | top;
     if (isinf(x)) return sign | past;
@@ -152,7 +153,7 @@ double element_exact(rondo_dtype type)
     }
 }
 
-/* ---- Data: a total is drawn for each element, and shared out so that ranks differ ------------------------------------ */
+/* ---- Data: a total is drawn for each element, and shared out so that ranks differ -------------------------------- */
 
 enum { TOTAL, SHIFT, SPREAD, SIGN };
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * elements.h - numbers in any of the 12 element types, and test data whose reductions are known. Shares no code with the
- * library: types are converted here by arithmetic on double, one element at a time.
+ * elements.h - numbers in any of the 12 element types, and test data whose reductions are known. Shares no code with
+ * the library: types are converted here by arithmetic on double, one element at a time.
  */
 #ifndef RONDO_TEST_ELEMENTS_H
 #define RONDO_TEST_ELEMENTS_H

@@ -101,6 +101,42 @@ static void test_many_start(void **state)
     run_free(run);
 }
 
+/* Rank 0 cannot answer for longer than a peer that is gone is looked for; it is there all the same. */
+static void doze(rank *r)
+{
+    int64_t deadline = rd_deadline(r->run->timeout_s);
+    int fd = -1;
+    rondo_result result = rank_start(r);
+    r->run->step++;
+    wait_for_int(&r->run->step, 2, LIMIT_S);
+    if (r->me == 0) {
+        r->run->step++;
+        raise(SIGSTOP);
+        if (result == RONDO_SUCCESS) result = rd_member_accept(r->member, 1, 5, 0, deadline, &fd);
+    } else {
+        wait_for_int(&r->run->step, 3, LIMIT_S);
+        sleep_s(0.2);
+        if (result == RONDO_SUCCESS) result = rd_member_connect(r->member, 0, 5, 0, true, deadline, &fd);
+    }
+    close(fd);
+    rank_note(r, result);
+    r->run->step++;
+    wait_for_int(&r->run->step, 5, LIMIT_S);
+}
+
+static void test_slow_to_answer(void **state)
+{
+    (void)state;
+    struct run *run = run_new(2, LIMIT_S);
+    for (int i = 0; i < 2; i++) run_fork(run, i, doze);
+    assert_true(wait_for_int(&run->step, 3, LIMIT_S));
+    sleep_s(2);
+    kill(run->rank[0].pid, SIGCONT);
+    for (int i = 0; i < 2; i++) assert_int_equal(run_wait(run, i), 0);
+    for (int i = 0; i < 2; i++) check_result(run, i, RONDO_SUCCESS);
+    run_free(run);
+}
+
 /* ---- Deaths ---- */
 
 static void mourn(rank *r)
@@ -288,7 +324,8 @@ int main(void)
         cmocka_unit_test(test_goodbyes),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_no_connection),
-        cmocka_unit_test(test_connections_of_threads),
+        cmocka_unit_test(test_slow_to_answer),
+        cmocka_unit_test(test_connections_of_threads), /* last: it leaves threads in this process */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,9 +20,10 @@ enum { FLOATS = 6 };
 static void draw(void *at, rondo_dtype type, uint64_t seed, uint64_t i)
 {
     uint64_t bits = mix(seed, i);
-    float f = ldexpf(1 + (float)(bits & 0x7fffff) / 0x800000, (int)(bits >> 24 & 0xff) % 25 - 12) * (bits >> 63 ? -1 : 1);
+    float f = ldexpf(1 + (float)(bits & 0x7fffff) / 0x800000, (int)(bits >> 24 & 0xff) % 25 - 12);
     double d = ldexp(1 + (double)(bits & 0xfffffffffffff) / 0x10000000000000, (int)(bits >> 54) % 25 - 12);
     uint32_t word;
+    if (bits >> 63) f = -f, d = -d;
     switch (type) {
     case RONDO_FLOAT32: memcpy(at, &f, 4); return;
     case RONDO_FLOAT64: memcpy(at, &d, 8); return;
@@ -61,19 +62,17 @@ static void agree(known *k, int size, size_t t, rondo_op op, uint64_t sum, int r
 }
 
 /* The same sum by reduce-scatter and all-gather, and this rank's own chunk of it by reduce. */
-static void check_parts(const unsigned char *send, const unsigned char *sum, size_t count, rondo_dtype type, rondo_op op,
-                        rondo_comm *comm, int rank, int n)
+static void check_parts(const unsigned char *send, const unsigned char *sum, size_t count, rondo_dtype type,
+                        rondo_op op, rondo_comm *comm, int rank, int n)
 {
     size_t part = count / (size_t)n, b = rd_dtype_bytes(type), at = (size_t)rank * part * b;
     unsigned char *other = calloc(count, b);
-    CHECK(rondo_reduce_scatter(send, other + at, part, type, op, comm, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
-    CHECK(rondo_all_gather(other + at, other, part, type, comm, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
+    SUCCEEDS(rondo_reduce_scatter(send, other + at, part, type, op, comm, NULL), comm);
+    SUCCEEDS(rondo_all_gather(other + at, other, part, type, comm, NULL), comm);
     CHECK(!memcmp(sum, other, count * b), "%s %s, %d ranks: reduce-scatter and all-gather have other bits",
           rd_dtype_name(type), rd_op_name(op), n);
-    for (int root = 0; root < n; root++) {
-        rondo_result r = rondo_reduce(send, root == rank ? other : NULL, count, type, op, root, comm, NULL);
-        CHECK(r == RONDO_SUCCESS, "%s", rondo_last_error(comm));
-    }
+    for (int root = 0; root < n; root++)
+        SUCCEEDS(rondo_reduce(send, root == rank ? other : NULL, count, type, op, root, comm, NULL), comm);
     CHECK(!memcmp(sum + at, other + at, part * b), "%s %s, %d ranks: reduce has other bits", rd_dtype_name(type),
           rd_op_name(op), n);
     free(other);
@@ -89,8 +88,7 @@ static void bits_rank(rondo_comm *comm, int rank, int n, void *context)
             for (size_t i = 0; i < count; i++) draw(send + i * b, floats[t], (uint64_t)rank + 11, i);
             for (int op = 0; op < RONDO_OPS; op++) {
                 for (int again = 0; again < 2; again++) {
-                    rondo_result r = rondo_all_reduce(send, recv, count, floats[t], (rondo_op)op, comm, NULL);
-                    CHECK(r == RONDO_SUCCESS, "%s", rondo_last_error(comm));
+                    SUCCEEDS(rondo_all_reduce(send, recv, count, floats[t], (rondo_op)op, comm, NULL), comm);
                     agree(k, size, t, (rondo_op)op, fingerprint(recv, count * b), rank, n);
                 }
                 if (count % (size_t)n == 0) check_parts(send, recv, count, floats[t], (rondo_op)op, comm, rank, n);

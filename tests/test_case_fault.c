@@ -75,11 +75,8 @@ static void world_trial(world *w, const trial *t, rondo_algo algo, uint64_t seed
 
 static trial random_trial(uint64_t seed, int n)
 {
-    uint64_t draw = mix(seed, 77);
-    const size_t counts[] = {0, 1, (size_t)n, 2 * (size_t)n + 1, 4096, 4097, 1024 * (size_t)n - 1, 10556587 % 20011, 3 * 4096 * 2 + 1};
-    return (trial){.collective = (rondo_collective)(draw % RONDO_COLLECTIVES), .dtype = (rondo_dtype)((draw >> 8) % RONDO_DTYPES),
-                   .op = (rondo_op)((draw >> 16) % RONDO_OPS), .root = (int)((draw >> 24) % (uint64_t)n),
-                   .count = counts[(draw >> 32) % 9], .in_place = draw >> 40 & 1, .skew = (draw >> 41) % 8, .seed = seed};
+    const size_t un = (size_t)n, counts[] = {0, 1, un, 2 * un + 1, 4096, 4097, 1024 * un - 1, 11032, 3 * 8192 + 1};
+    return trial_draw(seed, n, counts[mix(seed, 9) % (sizeof counts / sizeof *counts)]);
 }
 
 static void case_fault_random(void **state)
@@ -89,14 +86,21 @@ static void case_fault_random(void **state)
         const rondo_transport *(*transport)(int from);
         bool flat;
     } kinds[] = {{world_loop, true}, {world_shm, true}, {world_shm, false}, {world_tcp, false}, {world_mixed, false}};
-    uint64_t seeds = (uint64_t)(250 / test_slowness());
+    uint64_t seeds = (uint64_t)(200 / test_slowness());
     (void)state;
     for (fault_seed = 1; fault_seed <= seeds; fault_seed++) {
         uint64_t draw = mix(fault_seed, 12345);
         size_t k = draw % 5;
-        world_options o = {.n = 2 + (int)(draw >> 8 & 63) % 5, .channels = kinds[k].flat ? 1 : 1 + (int)(draw >> 16 & 1),
-                           .slice_bytes = 4096, .flat = kinds[k].flat, .sockets = 1 + (int)(draw >> 20 & 1),
-                           .socket_bytes = draw >> 24 & 1 ? 4608 : 0, .transport = kinds[k].transport, .wrap = wrap};
+        world_options o = {
+            .n = 2 + (int)(draw >> 8 & 63) % 5,
+            .channels = kinds[k].flat ? 1 : 1 + (int)(draw >> 16 & 1),
+            .slice_bytes = 4096,
+            .flat = kinds[k].flat,
+            .sockets = 1 + (int)(draw >> 20 & 1),
+            .socket_bytes = draw >> 24 & 1 ? 4608 : 0,
+            .transport = kinds[k].transport,
+            .wrap = wrap,
+        };
         wrapped = 0;
         world_open(&w, &o);
         for (uint64_t i = 0; i < 10; i++) {
@@ -169,7 +173,8 @@ static bool fails_once(const world_options *o, const trial *t, rondo_algo algo)
             fail_msg("%s, end %d at call %d: rank %d names %s, result %d", name, (int)failing_end, (int)fail_at, rank,
                      op->failed ? "another wire" : "no wire", op->failure);
         snprintf(text, sizeof text, "rank %d failed at call %d", failing->peer, (int)fail_at);
-        if (fail_with == RONDO_LINK_BROKEN && !strstr(rd_last_error(), text)) fail_msg("\"%s\" lacks %s", rd_last_error(), text);
+        if (fail_with == RONDO_LINK_BROKEN && !strstr(rd_last_error(), text))
+            fail_msg("\"%s\" lacks %s", rd_last_error(), text);
     }
     for (int r = 0; rank < 0 && r < o->n; r++)
         if (!trial_holds(t, r, o->n, b.recv[r], text, sizeof text)) fail_msg("%s: %s", name, text);
@@ -182,10 +187,10 @@ static bool fails_once(const world_options *o, const trial *t, rondo_algo algo)
 static void fail_everywhere(const world_options *o, rondo_algo algo, rondo_collective collective, rondo_dtype dtype)
 {
     int ends = o->flat ? 2 * o->n * (o->n - 1) : 2 * o->n * o->channels;
-    trial t = {.collective = collective, .dtype = dtype, .op = RONDO_SUM, .count = 9001, .seed = 5};
+    trial t = {.collective = collective, .dtype = dtype, .op = RONDO_SUM, .count = 5001, .seed = 5};
     for (failing_end = 0; failing_end < (uint64_t)ends; failing_end++) {
         uint64_t most = 0;
-        for (fail_at = 1; fail_at < 1000; fail_at += 1 + fail_at / 3 * (uint64_t)(test_slowness() > 1))
+        for (fail_at = 1; fail_at < 1000; fail_at += 1 + fail_at / (test_slowness() > 1 ? 3 : 20))
             if (fails_once(o, &t, algo)) most = fail_at;
             else if (fail_at > most + 40) break;
         assert_true(most > 2);
@@ -198,12 +203,13 @@ static void case_fault_at_every_call(void **state)
     (void)state;
     for (int k = 0; k < 2; k++) {
         fail_with = results[k];
-        world_options loop = {.n = 3, .channels = 1, .slice_bytes = 4096, .flat = true, .transport = world_loop, .wrap = wrap_one};
-        fail_everywhere(&loop, RONDO_ALGO_FLAT, RONDO_COLL_ALL_REDUCE, RONDO_FLOAT32);
-        world_options shm = {.n = 3, .channels = 1, .slice_bytes = 4096, .transport = world_shm, .wrap = wrap_one};
-        fail_everywhere(&shm, RONDO_ALGO_RING, RONDO_COLL_ALL_REDUCE, RONDO_BFLOAT16);
-        world_options tcp = {.n = 3, .channels = 1, .slice_bytes = 4096, .transport = world_tcp, .wrap = wrap_one};
-        fail_everywhere(&tcp, RONDO_ALGO_RING, RONDO_COLL_ALL_REDUCE, RONDO_FLOAT32);
+        world_options o = {.n = 3, .channels = 1, .slice_bytes = 4096, .transport = world_shm, .wrap = wrap_one};
+        fail_everywhere(&o, RONDO_ALGO_RING, RONDO_COLL_ALL_REDUCE, RONDO_BFLOAT16);
+        o.transport = world_tcp;
+        fail_everywhere(&o, RONDO_ALGO_RING, RONDO_COLL_ALL_REDUCE, RONDO_FLOAT32);
+        o.transport = world_loop;
+        o.flat = true;
+        fail_everywhere(&o, RONDO_ALGO_FLAT, RONDO_COLL_ALL_REDUCE, RONDO_FLOAT32);
         world_options two = {.n = 2, .channels = 2, .slice_bytes = 4096, .transport = world_tcp, .wrap = wrap_one};
         fail_everywhere(&two, RONDO_ALGO_RING, RONDO_COLL_REDUCE_SCATTER, RONDO_FLOAT16);
     }

@@ -29,19 +29,17 @@ static void make_worse(rondo_comm *comm, uint64_t seed)
 
 static void worse_rank(rondo_comm *comm, int rank, int n, void *context)
 {
+    (void)rank;
     uint64_t seed = *(const uint64_t *)context, un = (uint64_t)n;
     make_worse(comm, seed);
-    trial large = {.collective = RONDO_COLL_ALL_REDUCE, .dtype = RONDO_FLOAT32, .op = RONDO_SUM, .count = 105565, .in_place = true};
+    trial large = {.collective = RONDO_COLL_ALL_REDUCE, .dtype = RONDO_FLOAT32, .count = 105565, .in_place = true};
     trial_run(&large, comm);
     for (uint64_t k = 0; k < 40; k++) {
-        uint64_t draw = mix(seed, k);
-        trial t = {.collective = (rondo_collective)(draw % RONDO_COLLECTIVES), .dtype = (rondo_dtype)((draw >> 8) % RONDO_DTYPES),
-                   .op = (rondo_op)((draw >> 16) % RONDO_OPS), .root = (int)((draw >> 24) % un), .in_place = draw >> 32 & 1,
-                   .count = draw >> 33 & 1 ? (draw >> 34) % (2 * un + 2) : 1024 * un * (draw >> 34 & 3) + (draw >> 36 & 1),
-                   .skew = draw >> 40 & 7, .seed = k};
+        uint64_t draw = mix(seed, k), slices = 1024 * un * (draw >> 8 & 3) + (draw >> 10 & 1);
+        trial t = trial_draw(draw, n, draw & 1 ? (draw >> 8) % (2 * un + 2) : slices);
         trial_run(&t, comm);
         t.count = 0;
-        CHECK(trial_call(&t, NULL, NULL, comm) == RONDO_SUCCESS, "rank %d: %s", rank, rondo_last_error(comm));
+        SUCCEEDS(trial_call(&t, NULL, NULL, comm), comm);
     }
     rondo_comm_destroy(comm);
 }
@@ -86,10 +84,12 @@ static void failing_rank(rondo_comm *comm, int rank, int n, void *context)
         r = rondo_all_reduce(data, data, 20000, RONDO_FLOAT32, RONDO_SUM, comm, NULL);
     CHECK(r == RONDO_REMOTE_ERROR, "rank %d of %d: %s: %s", rank, n, rondo_result_string(r), rondo_last_error(comm));
     snprintf(first, sizeof first, "%s", rondo_last_error(comm));
-    snprintf(peer, sizeof peer, "link with rank %d", (f->sending ? comm->wiring.ring_out[0] : comm->wiring.ring_in[0])->link->peer);
+    const rd_wire *ring = f->sending ? comm->wiring.ring_out[0] : comm->wiring.ring_in[0];
+    snprintf(peer, sizeof peer, "link with rank %d", ring->link->peer);
     if (rank == 1 && f->way != &ways[WAY_FLAT]) CHECK(strstr(first, peer), "\"%s\" lacks \"%s\"", first, peer);
     if (rank == 1) CHECK(strstr(first, f->way->transport), "\"%s\" lacks %s", first, f->way->transport);
-    if (rank == 1 && f->with == RONDO_LINK_BROKEN) CHECK(strstr(first, "as the fault wrapper"), "\"%s\" lacks the reason", first);
+    if (rank == 1 && f->with == RONDO_LINK_BROKEN)
+        CHECK(strstr(first, "as the fault wrapper"), "\"%s\" lacks the reason", first);
     if (rank != 1) CHECK(strstr(first, "rank 1"), "rank %d: \"%s\" does not name rank 1", rank, first);
     CHECK(rondo_barrier(comm, NULL) == r, "the error did not stay");
     CHECK(!strcmp(first, rondo_last_error(comm)), "first \"%s\", then \"%s\"", first, rondo_last_error(comm));

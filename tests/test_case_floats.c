@@ -47,12 +47,12 @@ static void check_chosen(rondo_comm *comm, int rank, int n, rondo_dtype type, ro
     size_t b = rd_dtype_bytes(type);
     unsigned char *x = guard_begin(COUNT * b, 0);
     for (size_t i = 0; i < COUNT; i++) element_put(x + i * b, type, special(type, rank, i));
-    CHECK(rondo_all_reduce(x, x, COUNT, type, op, comm, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
+    SUCCEEDS(rondo_all_reduce(x, x, COUNT, type, op, comm, NULL), comm);
     for (size_t i = 0; i < COUNT; i++) {
         double want = special(type, 0, i), got = element_get(x + i * b, type);
         for (int r = 1; r < n; r++) want = chosen(op, want, special(type, r, i));
-        CHECK(same(got, want), "%s %s, element %zu of rank %d: %g, not %g", rd_dtype_name(type), rd_op_name(op), i, rank, got,
-              want);
+        CHECK(same(got, want), "%s %s, element %zu of rank %d: %g, not %g", rd_dtype_name(type), rd_op_name(op), i,
+              rank, got, want);
     }
     CHECK(guard_end(x, COUNT * b), "written beside the buffer");
 }
@@ -70,12 +70,12 @@ static void check_tiny(rondo_comm *comm, int rank, int n, rondo_dtype type)
             double term = ops[k] != RONDO_PROD ? sign * tiny : rank == 0 ? sign * 8 * tiny : rank == 1 ? 0.5 : 1;
             element_put(x + i * b, type, term);
         }
-        CHECK(rondo_all_reduce(x, x, COUNT, type, ops[k], comm, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
+        SUCCEEDS(rondo_all_reduce(x, x, COUNT, type, ops[k], comm, NULL), comm);
         for (size_t i = 0; i < COUNT; i++) {
             double want = (i % 2 ? -tiny : tiny) * (ops[k] == RONDO_SUM ? n : ops[k] == RONDO_PROD ? 4 : 1);
             double got = element_get(x + i * b, type);
-            CHECK(same(got, want), "%s %s, element %zu of rank %d: %g, not %g", rd_dtype_name(type), rd_op_name(ops[k]), i,
-                  rank, got, want);
+            CHECK(same(got, want), "%s %s, element %zu of rank %d: %g, not %g", rd_dtype_name(type), rd_op_name(ops[k]),
+                  i, rank, got, want);
         }
     }
     CHECK(guard_end(x, COUNT * b), "written beside the buffer");

@@ -25,8 +25,7 @@ static void check_sum(const known *s, rondo_comm *comm, int rank)
     for (int in_place = 0; in_place < 2; in_place++) {
         unsigned char *send = guard_begin(COUNT * b, 0), *recv = in_place ? send : guard_begin(COUNT * b, 0);
         for (size_t i = 0; i < COUNT; i++) element_put(send + i * b, s->dtype, s->term[rank]);
-        rondo_result r = rondo_all_reduce(send, recv, COUNT, s->dtype, s->op, comm, NULL);
-        CHECK(r == RONDO_SUCCESS, "%s", rondo_last_error(comm));
+        SUCCEEDS(rondo_all_reduce(send, recv, COUNT, s->dtype, s->op, comm, NULL), comm);
         for (size_t i = 0; i < COUNT; i++) {
             double got = element_get(recv + i * b, s->dtype);
             CHECK(got == element_round(s->want, s->dtype), "%s %s, element %zu of rank %d: %.9g, not %.9g",
@@ -136,12 +135,12 @@ static void narrow_rank(rondo_comm *comm, int rank, int n, void *context)
         unsigned char *x = guard_begin(message, 0);
         for (size_t i = 0; i < count; i++) element_put(x + i * b, type, rank == 0 ? cases[k].first : 1);
         uint64_t before = bytes_sent(comm);
-        CHECK(rondo_all_reduce(x, x, count, type, RONDO_SUM, comm, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
+        SUCCEEDS(rondo_all_reduce(x, x, count, type, RONDO_SUM, comm, NULL), comm);
         for (size_t i = 0; i < count; i++)
             CHECK(element_get(x + i * b, type) == want, "%s, %d ranks, %s, element %zu: %g, not %g", ways[w].name, n,
                   rd_dtype_name(type), i, element_get(x + i * b, type), want);
-        /* In chunks of the message: float32 sums from the second step on; flat moves a chunk to each owner, and it comes
-         * back in the same slots. */
+        /* In chunks of the message: float32 sums from the second step on; flat moves a chunk to each owner, and the sum
+         * comes back in the same slots. */
         size_t chunks = w == WAY_FLAT ? un - 1 : b == 2 ? 3 * un - 4 : 5 * un - 8;
         uint64_t sent = bytes_sent(comm) - before;
         CHECK(sent == chunks * message / un, "%s, %d ranks, %s: %llu bytes sent, not %zu", ways[w].name, n,
@@ -150,7 +149,7 @@ static void narrow_rank(rondo_comm *comm, int rank, int n, void *context)
     }
     uint64_t before = bytes_sent(comm);
     float *x = calloc(count, sizeof *x);
-    CHECK(rondo_all_reduce(x, x, count, RONDO_FLOAT32, RONDO_SUM, comm, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
+    SUCCEEDS(rondo_all_reduce(x, x, count, RONDO_FLOAT32, RONDO_SUM, comm, NULL), comm);
     CHECK(bytes_sent(comm) - before == (w == WAY_FLAT ? 1 : 2) * (un - 1) * 4 * count / un, "float32: %llu bytes sent",
           (unsigned long long)(bytes_sent(comm) - before));
     free(x);

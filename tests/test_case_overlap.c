@@ -15,8 +15,11 @@ static void in_place_rank(rondo_comm *comm, int rank, int n, void *context)
     for (int c = 0; c < RONDO_COLLECTIVES; c++)
         for (size_t k = 0; k < 4; k++)
             for (int root = 0; root < n; root++) {
-                trial t = {.collective = (rondo_collective)c, .dtype = types[k], .op = (rondo_op)((size_t)root % RONDO_OPS),
-                           .root = root, .count = counts[(k + (size_t)root) % 4], .in_place = true, .seed = k};
+                trial t = trial_draw(k, n, counts[(k + (size_t)root) % 4]);
+                t.collective = (rondo_collective)c;
+                t.dtype = types[k];
+                t.root = root;
+                t.in_place = true;
                 trial_run(&t, comm);
             }
     rondo_comm_destroy(comm);
@@ -98,7 +101,8 @@ static void overlap_rank(rondo_comm *comm, int rank, int n, void *context)
                              in_place + b, in_place - b, in_place + 1, /* beside the in-place form */
                              sends - 1, 1 - receives,      /* a byte of the tail */
                              sends / 2, (sends - receives) / 2 + b / 2 + (b == 1), /* one inside the other */
-                             (rank + 1) % n * (long)t.count * b, -((rank + 1) % n) * (long)t.count * b}; /* another's part */
+                             (rank + 1) % n * (long)t.count * b, /* another rank's part */
+                             -((rank + 1) % n) * (long)t.count * b};
             for (size_t i = 0; uses_both(&t, rank) && i < sizeof shifts / sizeof *shifts; i++)
                 if (shifts[i] != in_place && shifts[i] < sends && -shifts[i] < receives) try_shift(&t, shifts[i], comm);
             side_by_side(&t, k % 2, comm);

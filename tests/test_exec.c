@@ -120,6 +120,10 @@ static void sweep(world *w, rondo_dtype type, uint64_t seed)
                 c.algo = RONDO_ALGO_FLAT;
                 run_and_check(w, &c, true, seed++);
                 run_and_check(w, &c, false, seed++);
+                if (counts[k] > slice) continue;
+                c.algo = RONDO_ALGO_EXCHANGE;
+                run_and_check(w, &c, true, seed++);
+                run_and_check(w, &c, false, seed++);
             }
         }
 }
@@ -198,18 +202,19 @@ static void test_same_bits(void **state)
     static world w;
     static const rondo_dtype types[] = {RONDO_FLOAT32, RONDO_BFLOAT16, RONDO_FLOAT16, RONDO_FLOAT64};
     static const int sizes[] = {2, 3, 5, 8};
-    const uint64_t count = 5003;
+    const uint64_t count = 503;
     for (size_t t = 0; t < 4; t++)
         for (size_t k = 0; k < 4; k++)
             for (int op = RONDO_SUM; op <= RONDO_AVG; op++) {
                 int n = sizes[k];
                 size_t bytes = count * rd_dtype_bytes(types[t]);
                 unsigned char *first = NULL;
-                for (int way = 0; way < 4; way++) {
+                for (int way = 0; way < 5; way++) {
                     world_options o = {.n = n, .channels = way == 2 ? 2 : 1, .slice_bytes = way == 3 ? 8192 : 4096,
-                                       .flat = way == 1, .transport = way == 2 ? world_tcp : world_loop};
+                                       .flat = way == 1 || way == 4, .transport = way == 2 ? world_tcp : world_loop};
                     world_open(&w, &o);
-                    world_call c = {.collective = RONDO_COLL_ALL_REDUCE, .algo = way == 1, .dtype = types[t],
+                    rondo_algo algo = way == 1 ? RONDO_ALGO_FLAT : way == 4 ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_RING;
+                    world_call c = {.collective = RONDO_COLL_ALL_REDUCE, .algo = algo, .dtype = types[t],
                                     .op = (rondo_op)op, .count = count};
                     for (int r = 0; r < n; r++) {
                         unsigned char *p = c.recv[r] = malloc(bytes);
@@ -311,7 +316,8 @@ static void test_random_schedules(void **state)
     for (uint64_t seed = 0; seed < 300; seed++) {
         world_call c = {.collective = (rondo_collective)(mix(1, seed) % RONDO_COLLECTIVES), .dtype = RONDO_INT32,
                         .op = RONDO_SUM, .root = (int)(mix(2, seed) % 8), .count = mix(3, seed) % 6000 * 8};
-        if (c.collective == RONDO_COLL_ALL_REDUCE && mix(4, seed) % 2) c.algo = RONDO_ALGO_FLAT;
+        if (c.collective == RONDO_COLL_ALL_REDUCE && mix(4, seed) % 2)
+            c.algo = c.count <= 1024 ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_FLAT;
         run_and_check(&w, &c, mix(5, seed) % 2, seed);
     }
     world_close(&w);

@@ -364,7 +364,7 @@ static void test_receiver_wakes(void **state)
     }
 }
 
-/* Sends with nobody receiving, from slice `sent` on, until nothing has moved for a while. Returns how many were taken. */
+/* Sends with nobody receiving, from slice `sent` on, until nothing has moved for a while. Returns how many went. */
 static uint64_t fill_up(struct link_pair *pair, unsigned char *memory, uint64_t sent)
 {
     rondo_link *sender = pair->ends[RD_SENDER];

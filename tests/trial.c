@@ -4,6 +4,7 @@
 #include "base/dtype.h"
 #include "elements.h"
 #include "trial.h"
+#include "world.h"
 
 #define GUARD 128
 #define UNWRITTEN 0xC3
@@ -53,6 +54,21 @@ static bool gathers(const trial *t) { return t->collective == RONDO_COLL_ALL_GAT
 static bool reads(const trial *t, int rank) { return t->collective != RONDO_COLL_BROADCAST || rank == t->root; }
 static bool writes(const trial *t, int rank) { return t->collective != RONDO_COLL_REDUCE || rank == t->root; }
 
+trial trial_draw(uint64_t seed, int n, size_t count)
+{
+    uint64_t draw = mix(seed, 77);
+    return (trial){
+        .collective = (rondo_collective)(draw % RONDO_COLLECTIVES),
+        .dtype = (rondo_dtype)((draw >> 8) % RONDO_DTYPES),
+        .op = (rondo_op)((draw >> 16) % RONDO_OPS),
+        .root = (int)((draw >> 24) % (uint64_t)n),
+        .count = count,
+        .in_place = draw >> 40 & 1,
+        .skew = (draw >> 41) % 8,
+        .seed = seed,
+    };
+}
+
 size_t trial_sends(const trial *t, int n) { return scatters(t) ? t->count * (size_t)n : t->count; }
 size_t trial_receives(const trial *t, int n) { return gathers(t) ? t->count * (size_t)n : t->count; }
 
@@ -79,7 +95,8 @@ void trial_fill(const trial *t, int rank, int n, void *send)
 
 const char *trial_name(const trial *t, char *text, size_t bytes)
 {
-    static const char *const names[RONDO_COLLECTIVES] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce"};
+    static const char *const names[RONDO_COLLECTIVES] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+                                                         "reduce"};
     snprintf(text, bytes, "%s of %zu %s, %s, root %d%s, skew %zu", names[t->collective], t->count,
              rd_dtype_name(t->dtype), rd_op_name(t->op), t->root, t->in_place ? ", in place" : "", t->skew);
     return text;
@@ -133,7 +150,7 @@ static void run_apart(const trial *t, rondo_comm *comm, const char *name)
     size_t b = rd_dtype_bytes(t->dtype), send_bytes = trial_sends(t, n) * b, recv_bytes = trial_receives(t, n) * b;
     /* What a rank does not use may be NULL, or memory that stays as it is. */
     bool spare = t->seed % 2;
-    unsigned char *send = guard_begin(send_bytes, t->skew), *recv = guard_begin(recv_bytes, t->skew ? t->skew * 5 % 64 : 0);
+    unsigned char *send = guard_begin(send_bytes, t->skew), *recv = guard_begin(recv_bytes, t->skew * 5 % 64);
     trial_fill(t, rank, n, send);
     rondo_result r = trial_call(t, reads(t, rank) || spare ? send : NULL, writes(t, rank) || spare ? recv : NULL, comm);
     CHECK(r == RONDO_SUCCESS, "%s: %s: %s", name, rondo_result_string(r), rondo_last_error(comm));
@@ -156,8 +173,8 @@ static void run_in_place(const trial *t, rondo_comm *comm, const char *name)
     rondo_result r = trial_call(t, send, recv, comm);
     CHECK(r == RONDO_SUCCESS, "%s: %s: %s", name, rondo_result_string(r), rondo_last_error(comm));
     CHECK(trial_holds(t, rank, n, recv, text, sizeof text), "%s: %s", name, text);
-    CHECK(!scatters(t) || unchanged(t, rank, n, send, mine, t->count), "%s: rank %d of %d: other parts were changed", name,
-          rank, n);
+    CHECK(!scatters(t) || unchanged(t, rank, n, send, mine, t->count), "%s: rank %d of %d: other parts were changed",
+          name, rank, n);
     CHECK(writes(t, rank) || unchanged(t, rank, n, send, 0, 0), "%s: rank %d of %d: send was changed", name, rank, n);
     CHECK(guard_end(memory, bytes), "%s: rank %d of %d: written beside the buffer", name, rank, n);
 }

@@ -8,6 +8,9 @@
 #include "rondo_plan.h"
 #include "ranks.h"
 
+/* In a rank: the call succeeds. */
+#define SUCCEEDS(call, comm) CHECK((call) == RONDO_SUCCESS, "%s", rondo_last_error(comm))
+
 /* Transport and algorithm, by the environment of ranks started from now on. */
 struct way {
     const char *name, *transport, *algo;
@@ -30,6 +33,9 @@ typedef struct trial {
     size_t skew;
     uint64_t seed; /* of the data */
 } trial;
+
+/* Any collective, type, operator, root and place, drawn from a seed; the count is the caller's. */
+trial trial_draw(uint64_t seed, int n, size_t count);
 
 /* Elements in each buffer, and where in the larger one the smaller one lies in place. */
 size_t trial_sends(const trial *t, int n);

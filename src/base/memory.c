@@ -83,6 +83,15 @@ bool rd_memory_find(const void *address, size_t bytes, rd_memory_id *id, uint64_
     return found;
 }
 
+bool rd_memory_exists(const rd_memory_id *id)
+{
+    pthread_mutex_lock(&lock);
+    const allocation *a = allocations;
+    while (a && memcmp(&a->id, id, sizeof *id) != 0) a = a->next;
+    pthread_mutex_unlock(&lock);
+    return a != NULL;
+}
+
 rondo_result rd_memory_map(int fd, const rd_memory_id *id, void **address)
 {
     void *head;

@@ -29,6 +29,8 @@ rondo_result rd_memory_free(void *address); /* RONDO_INVALID_ARGUMENT: not an al
  * descriptor that is valid until the allocation is freed. */
 bool rd_memory_find(const void *address, size_t bytes, rd_memory_id *id, uint64_t *offset, int *fd);
 
+bool rd_memory_exists(const rd_memory_id *id); /* an allocation of this process, not freed */
+
 /* Another process's allocation, from its descriptor (which stays the caller's). RONDO_REMOTE_ERROR: it was freed. */
 rondo_result rd_memory_map(int fd, const rd_memory_id *id, void **address);
 bool rd_memory_alive(const void *address, const rd_memory_id *id); /* mapped address; false: freed by its owner */

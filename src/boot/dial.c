@@ -55,6 +55,18 @@ static enum rd_dialed elsewhere(attempt *a, const char *why)
     return RD_DIAL_ELSEWHERE;
 }
 
+static bool is_unix(const char *address)
+{
+    return strncmp(address, "unix:", 5) == 0;
+}
+
+/* The name of an abstract socket goes with its process: whoever is silent there is alive, and busy or stopped. */
+static enum rd_dialed silent(attempt *a, const char *why)
+{
+    elsewhere(a, why);
+    return is_unix(a->address) ? RD_DIAL_LATER : RD_DIAL_ELSEWHERE;
+}
+
 static enum rd_dialed failed(attempt *a, rondo_result result)
 {
     a->result = result;
@@ -72,7 +84,7 @@ static enum rd_dialed wait_for(attempt *a, short events)
         }
         int64_t slice = rd_deadline(0.1);
         if (poll(&p, 1, rd_until_ms(slice < a->until ? slice : a->until)) > 0) return RD_DIALED;
-        if (rd_now() >= a->until) return elsewhere(a, "no answer");
+        if (rd_now() >= a->until) return silent(a, "no answer");
     }
 }
 
@@ -113,17 +125,12 @@ static enum rd_dialed connect_to(attempt *a)
     result = rd_sock_connect_start(&a->fd, &to, &done);
     if (result == RONDO_SUCCESS) rd_own(a->fd);
     rd_service_unlock();
-    if (result == RONDO_IN_PROGRESS) return elsewhere(a, "its queue is full");
+    if (result == RONDO_IN_PROGRESS) return silent(a, "its queue is full");
     if (result != RONDO_SUCCESS) return elsewhere(a, rd_last_error());
     if (done) return RD_DIALED;
     enum rd_dialed waited = wait_for(a, POLLOUT);
     if (waited != RD_DIALED) return waited;
     return rd_sock_connected(a->fd, &to) == RONDO_SUCCESS ? RD_DIALED : elsewhere(a, rd_last_error());
-}
-
-static bool is_unix(const char *address)
-{
-    return strncmp(address, "unix:", 5) == 0;
 }
 
 static enum rd_dialed check_key_required(attempt *a)

@@ -4,8 +4,12 @@
  */
 #include "core/comm.h"
 
+#include "base/dtype.h"
+
 #include <stdio.h>
 #include <stdlib.h>
+
+#define EXCHANGE_MOST 1024 /* bytes that a rank sends in an exchange, up to which one hop beats two */
 
 /* Leaves the text of a failed call where rondo_last_error(comm) finds it. */
 static rondo_result note(rondo_comm *comm, rondo_result result, const char *text)
@@ -30,15 +34,20 @@ static uint64_t signature_of(uint64_t number, const rd_call *call)
     return hash;
 }
 
-static rondo_algo algorithm(const rondo_comm *comm, rondo_collective collective)
+/* On one host flat, and for a short message exchange; else, and where it is asked for, the ring. */
+static rondo_algo algorithm(const rondo_comm *comm, const rd_call *call)
 {
-    return collective == RONDO_COLL_ALL_REDUCE && comm->wiring.flat_out ? RONDO_ALGO_FLAT : RONDO_ALGO_RING;
+    if (call->collective != RONDO_COLL_ALL_REDUCE || !comm->wiring.flat_out) return RONDO_ALGO_RING;
+    size_t bytes = call->count * rd_dtype_bytes(call->dtype);
+    bool brief = comm->settings.algo == RD_ALGO_EXCHANGE ? bytes <= comm->wiring.flat_bytes
+                                                         : bytes * (size_t)(comm->size - 1) <= EXCHANGE_MOST;
+    return brief && comm->settings.algo != RD_ALGO_FLAT ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_FLAT;
 }
 
 /* The plan's steps, computed at its first use. */
 static rondo_result look_up_steps(rondo_comm *comm, const rondo_plan *plan, const rondo_step **steps)
 {
-    rd_schedule *kept = &comm->schedules[plan->collective][plan->wide];
+    rd_schedule *kept = &comm->schedules[plan->algo][plan->collective][plan->wide];
     if (!kept->steps || kept->root != plan->root) {
         free(kept->steps);
         kept->root = plan->root;
@@ -60,7 +69,7 @@ static rondo_result prepare(rondo_comm *comm, const rd_call *call)
     size_t whole = call->count * (gathers ? (size_t)comm->size : 1);
     /* Narrow types are added up in float32 along the whole path: on a ring the partial sums travel so. */
     bool wide = call->reduces && reduction->wide_bytes > reduction->bytes;
-    rondo_plan_init(&op->plan, call->collective, algorithm(comm, call->collective), comm->size, comm->rank, call->root,
+    rondo_plan_init(&op->plan, call->collective, algorithm(comm, call), comm->size, comm->rank, call->root,
                     whole, comm->order, NULL, wide);
     RD_TRY(look_up_steps(comm, &op->plan, &op->steps));
     op->reduction = reduction;
@@ -80,9 +89,10 @@ static rondo_result run(rondo_comm *comm, const rd_call *call, const rondo_strea
     if (rd_check_call(comm, call, stream) != RONDO_SUCCESS) return note(comm, RONDO_INVALID_ARGUMENT, rd_last_error());
     comm->calls++;
     result = prepare(comm, call);
-    if (result) {
-        comm->calls--;
-        return note(comm, result, rd_last_error());
+    if (result) { /* the others have begun a call that this rank cannot make */
+        rd_comm_stop(comm, result, rd_last_error());
+        rd_member_announce(comm->member, result, comm->stop.text);
+        return note(comm, result, comm->stop.text);
     }
     comm->op.trace = comm->trace;
     if (comm->trace)
@@ -101,6 +111,7 @@ static rondo_result run(rondo_comm *comm, const rd_call *call, const rondo_strea
 rondo_result rd_call_run(rondo_comm *comm, const rd_call *call, const rondo_stream *stream)
 {
     if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "%s: comm is NULL; it must come from a rondo_init call", call->name);
+    RD_TRY(rd_check_process(comm, call->name));
     if (atomic_exchange_explicit(&comm->busy, 1, memory_order_acquire))
         return rd_fail(RONDO_INVALID_USAGE, "%s: another thread is inside a call on this communicator; one at a time, or "
                        "a communicator for each", call->name);

@@ -2,6 +2,7 @@
 #include "core/comm.h"
 
 #include "base/dtype.h"
+#include "base/process.h"
 
 #define MOST_BYTES ((size_t)PTRDIFF_MAX)
 
@@ -13,6 +14,13 @@ rondo_result rd_check_world(const char *function, int world_size, int rank)
         return rd_fail(RONDO_INVALID_ARGUMENT, "%s: rank is %d; with world_size %d it must be 0 to %d", function, rank,
                        world_size, world_size - 1);
     return RONDO_SUCCESS;
+}
+
+rondo_result rd_check_process(const rondo_comm *comm, const char *function)
+{
+    if (comm->generation == rd_generation()) return RONDO_SUCCESS;
+    return rd_fail(RONDO_INVALID_USAGE, "%s: this process was forked after the communicator was made, which stays with the "
+                   "parent; make one of its own here", function);
 }
 
 static rondo_result check_pointer(const rd_call *call, const char *name, const void *pointer)

@@ -2,11 +2,14 @@
 #include "core/comm.h"
 
 #include "base/clock.h"
+#include "base/process.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define REASON_NS 1000000000 /* how long a failed start waits to hear why */
 
 /* ---- what the service thread may call ---- */
 
@@ -31,8 +34,8 @@ static void discard(rondo_comm *comm)
     free(comm->in);
     free(comm->order);
     rd_trace_close(comm->trace);
-    for (int c = 0; c < RONDO_COLLECTIVES; c++)
-        for (int wide = 0; wide < 2; wide++) free(comm->schedules[c][wide].steps);
+    rd_schedule *schedules = &comm->schedules[0][0][0];
+    for (size_t i = 0; i < sizeof comm->schedules / sizeof *schedules; i++) free(schedules[i].steps);
     rd_bell_close(&comm->bell);
     rd_stop_destroy(&comm->stop);
     free(comm);
@@ -58,6 +61,21 @@ static rondo_result join(rondo_comm *comm, const rd_job *job)
     return result;
 }
 
+/* A start fails on one rank, and then on the others, for want of it. Who failed by himself says why, to all; who only
+ * lost a connection waits a moment for that. */
+static rondo_result true_reason(rondo_comm *comm, rondo_result result)
+{
+    char own[RD_ERROR_BYTES];
+    snprintf(own, sizeof own, "%s", rd_last_error());
+    int64_t until = rd_now() + REASON_NS;
+    while (result == RONDO_REMOTE_ERROR && comm->member && !atomic_load(&comm->stop.word) && rd_now() < until)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    int stop = atomic_load_explicit(&comm->stop.word, memory_order_acquire);
+    if (result == RONDO_REMOTE_ERROR && stop) return rd_fail((rondo_result)stop, "%s", comm->stop.text);
+    if (comm->member) rd_member_announce(comm->member, result, own);
+    return rd_fail(result, "%s", own);
+}
+
 static rondo_result create(rondo_comm **out, const rd_job *job, const rd_settings *settings)
 {
     size_t n = (size_t)job->world;
@@ -65,6 +83,7 @@ static rondo_result create(rondo_comm **out, const rd_job *job, const rd_setting
     if (!comm) return rd_fail_errno("no memory for a communicator");
     comm->rank = job->rank;
     comm->size = job->world;
+    comm->generation = rd_generation();
     comm->settings = *settings;
     rd_stop_init(&comm->stop);
     rondo_result result = rd_bell_open(&comm->bell);
@@ -80,9 +99,7 @@ static rondo_result create(rondo_comm **out, const rd_job *job, const rd_setting
     if (result == RONDO_SUCCESS && settings->trace) result = rd_trace_open(&comm->trace, settings->trace, comm->rank);
     if (result == RONDO_SUCCESS) result = join(comm, job);
     if (result != RONDO_SUCCESS) {
-        /* If another rank's trouble is known, it says more than what it led to here. */
-        int stop = atomic_load_explicit(&comm->stop.word, memory_order_acquire);
-        if (stop) result = rd_fail((rondo_result)stop, "%s", comm->stop.text);
+        result = true_reason(comm, result);
         discard(comm);
         return result;
     }
@@ -94,7 +111,9 @@ static rondo_result load_settings(rd_settings *settings, const rondo_config *con
 {
     if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "%s: comm is NULL; it must point to where the handle goes", function);
     RD_TRY(rd_settings_load(settings, config));
-    return config ? check_device(config->device) : RONDO_SUCCESS;
+    RD_TRY(check_device(config ? config->device : RONDO_DEVICE_AUTO));
+    rd_reduction probe; /* RONDO_CPU may ask for what this machine lacks: better now than in the first call */
+    return rd_reduction_init(&probe, RONDO_FLOAT32, RONDO_SUM, 1, (int)settings->cpu);
 }
 
 rondo_result rondo_get_unique_id(rondo_unique_id *id)
@@ -194,6 +213,7 @@ rondo_result rondo_comm_abort(rondo_comm *comm)
 {
     char text[128];
     if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_abort: comm is NULL");
+    RD_TRY(rd_check_process(comm, "rondo_comm_abort"));
     rd_comm_stop(comm, RONDO_ABORTED, "rondo_comm_abort was called on this communicator");
     snprintf(text, sizeof text, "rank %d called rondo_comm_abort", comm->rank);
     rd_member_announce(comm->member, RONDO_REMOTE_ERROR, text);
@@ -203,6 +223,9 @@ rondo_result rondo_comm_abort(rondo_comm *comm)
 rondo_result rondo_comm_destroy(rondo_comm *comm)
 {
     if (!comm) return RONDO_SUCCESS;
+    /* In a forked child links and bell are the parent's: their memory is not even mapped here. What is left of the handle
+     * goes with the child. */
+    if (rd_check_process(comm, "rondo_comm_destroy") != RONDO_SUCCESS) return RONDO_SUCCESS;
     if (atomic_load(&comm->busy)) rondo_comm_abort(comm);
     while (atomic_exchange_explicit(&comm->busy, 1, memory_order_acquire)) nanosleep(&(struct timespec){0, 100000}, NULL);
     discard(comm);

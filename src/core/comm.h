@@ -2,7 +2,8 @@
  *
  * comm.h - a communicator, the only place where the parts meet.
  *   comm.c     making, asking, aborting, destroying
- *   connect.c  who is where, the ring's order, and the links
+ *   card.c     what ranks tell one another first; the ring's order
+ *   connect.c  the links
  *   api.c      the collectives, each a description of the call and one line
  *   call.c     a call: check, plan, run
  *   check.c    every argument error, in words
@@ -39,6 +40,7 @@ typedef struct rd_stop {
 
 struct rondo_comm {
     int rank, size;
+    int generation;       /* rd_generation() of the process that made it */
     rd_settings settings;
 
     rd_member *member;
@@ -47,13 +49,15 @@ struct rondo_comm {
     _Atomic int busy;     /* a call is inside */
     _Atomic int woken;    /* the control plane has news that a waiting call should look at */
     uint64_t calls;       /* begun so far */
+    bool overslept;       /* the last sleep ended by itself */
+    uint64_t missed_bells; /* ... and there was something to do */
     long spin;            /* polls before a wait yields */
 
     int32_t *order;       /* ring position -> rank */
     rd_wire *out, *in;    /* [channel * size + rank]; no link where the plans need none */
     rd_wiring wiring;     /* which of them the executor uses */
     rd_reduction reductions[RONDO_DTYPES][RONDO_OPS];
-    rd_schedule schedules[RONDO_COLLECTIVES][2]; /* [collective][wide] */
+    rd_schedule schedules[RONDO_ALGO_EXCHANGE + 1][RONDO_COLLECTIVES][2]; /* [algo][collective][wide] */
     rd_op op;             /* the call in progress */
     rd_trace *trace;      /* NULL unless RONDO_TRACE asks for one */
 
@@ -95,6 +99,8 @@ typedef struct rd_call {
 
 /* RONDO_INVALID_ARGUMENT unless everything is in range. */
 rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call, const rondo_stream *stream);
+/* RONDO_INVALID_USAGE in a forked child: the communicator stays with the process that made it. */
+rondo_result rd_check_process(const rondo_comm *comm, const char *function);
 rondo_result rd_check_world(const char *function, int world_size, int rank);
 
 /* ---- call.c ---- */

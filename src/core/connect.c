@@ -7,11 +7,12 @@
  *   3. links are made in three rounds, so that nobody waits for one who waits: offer to all, accept from all, complete
  *   4. a second exchange says what came of it, and is the barrier after which every rank may send
  */
-#include "core/comm.h"
+#include "core/card.h"
 
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/sock.h"
+#include "boot/wire.h"
 #include "transport/transport.h"
 
 #include <stdio.h>
@@ -19,37 +20,26 @@
 #include <string.h>
 #include <unistd.h>
 
-#define WIRE_VERSION 1
 #define RING_SLOTS 4                /* of a link; more than RD_BLOCK, and at least RD_FLAT_SLOTS */
 #define HOST_BYTES (4l << 20)       /* what the slots of one rank's flat links may take together, about */
 #define FLAT_LEAST 16384            /* smaller slots cost more than they save */
 
 enum { PURPOSE_LINK = 1, PURPOSE_SOCKET = 2 };
 
-/* What a rank tells all others. Plain little-endian data without padding: docs/wire.md. */
-typedef struct rd_card {
-    uint32_t wire_version, channels, sockets, transport, algo, numerics;
-    uint64_t slice_bytes;
-    rd_place place;
-    uint32_t reserved;
-    rd_contact contact;
-} rd_card;
-
-/* What came of making links. */
+/* What came of making links: two numbers of 32 bits on the wire. */
 typedef struct rd_outcome {
     uint32_t flat;   /* every link that flat needs is there */
     uint32_t staged; /* some link of the ring has no slots */
 } rd_outcome;
 
-/* The first bytes on a link's connection, from its sending end; answered by the same from the other. */
+/* The first bytes on a link's connection, from its sending end; answered by the same from the other. Their form:
+ * docs/wire.md. */
 typedef struct rd_link_hello {
-    uint32_t version, sockets, slots, fd_count;
+    uint32_t version, sockets, slots, fd_count, bytes;
     uint64_t slot_bytes;
     char transport[8];
-    uint32_t bytes;
-    uint32_t reserved;
-    unsigned char data[128];
 } rd_link_hello;
+#define HELLO_BYTES (5 * 4 + 8 + 8 + 128) /* and the offer's data */
 
 typedef struct rd_connecting {
     rondo_comm *comm;
@@ -61,90 +51,6 @@ typedef struct rd_connecting {
     bool flat;
     size_t flat_bytes;
 } rd_connecting;
-
-/* ---- 1 and 2: cards and ring ---- */
-
-static void make_card(const rondo_comm *comm, const rd_contact *contact, rd_card *card)
-{
-    const rd_settings *s = &comm->settings;
-    memset(card, 0, sizeof *card);
-    card->wire_version = WIRE_VERSION;
-    card->channels = (uint32_t)s->channels;
-    card->sockets = (uint32_t)s->sockets;
-    card->transport = (uint32_t)s->transport;
-    card->algo = (uint32_t)s->algo;
-    card->numerics = (uint32_t)s->numerics;
-    card->slice_bytes = (uint64_t)s->slice_bytes;
-    card->contact = *contact;
-}
-
-static rondo_result differ(const char *what, int rank, long theirs, long mine, int me)
-{
-    return rd_fail(RONDO_INVALID_USAGE, "the ranks' settings differ: %s is %ld on rank %d and %ld on rank %d; it must be the "
-                   "same on all", what, theirs, rank, mine, me);
-}
-
-/* Settings that shape the wire: the smaller of two sizes serves both, a different choice does not. */
-static rondo_result agree(rondo_comm *comm, const rd_card *cards)
-{
-    const rd_card *mine = &cards[comm->rank];
-    uint64_t slice = mine->slice_bytes;
-    uint32_t channels = mine->channels, sockets = mine->sockets;
-    for (int r = 0; r < comm->size; r++) {
-        const rd_card *card = &cards[r];
-        if (card->wire_version != mine->wire_version)
-            return differ("the wire version (two builds of the library)", r, (long)card->wire_version, (long)mine->wire_version,
-                          comm->rank);
-        if (card->algo != mine->algo)
-            return differ("RONDO_ALGO (0 auto, 1 ring, 2 flat)", r, (long)card->algo, (long)mine->algo, comm->rank);
-        if (card->numerics != mine->numerics)
-            return differ("RONDO_NUMERICS (0 accurate, 1 fast, 2 strict)", r, (long)card->numerics, (long)mine->numerics, comm->rank);
-        if (card->slice_bytes < slice) slice = card->slice_bytes;
-        if (card->channels < channels) channels = card->channels;
-        if (card->sockets < sockets) sockets = card->sockets;
-    }
-    comm->wiring.slice_bytes = slice;
-    comm->wiring.channels = (int)channels;
-    comm->settings.sockets = (long)sockets;
-    return RONDO_SUCCESS;
-}
-
-static bool share_host(const rd_card *a, const rd_card *b)
-{
-    return memcmp(a->contact.host, b->contact.host, sizeof a->contact.host) == 0;
-}
-
-static bool share_process(const rd_card *a, const rd_card *b)
-{
-    return memcmp(a->contact.process, b->contact.process, sizeof a->contact.process) == 0;
-}
-
-/* The ring, and how ranks of a host should wait for one another. */
-static rondo_result order_ring(rondo_comm *comm, const rd_card *cards)
-{
-    int n = comm->size;
-    rondo_result result = RONDO_SUCCESS;
-    rd_place *places = calloc((size_t)n, sizeof *places);
-    uint32_t *cost = calloc((size_t)n * (size_t)n, sizeof *cost);
-    if (!places || !cost) {
-        result = rd_fail_errno("no memory for the costs between %d ranks", n);
-        goto out;
-    }
-    for (int r = 0; r < n; r++) {
-        places[r] = cards[r].place;
-        for (places[r].host = 0; !share_host(&cards[places[r].host], &cards[r]);) places[r].host++;
-    }
-    for (int a = 0; a < n; a++)
-        for (int b = 0; b < n; b++) cost[(size_t)a * (size_t)n + (size_t)b] = a == b ? 0 : rd_cost(&places[a], &places[b]);
-    result = rd_ring_order(cost, n, comm->order);
-    /* More ranks than processors: whoever spins keeps from running the one it waits for. */
-    bool crowded = rd_crowded(places, n, places[comm->rank].host);
-    comm->spin = comm->settings.spin >= 0 ? comm->settings.spin : crowded ? 20 : 1000;
-out:
-    free(cost);
-    free(places);
-    return result;
-}
 
 /* ---- 3: links ---- */
 
@@ -162,11 +68,14 @@ static int links_with(const rd_connecting *c, int peer, int neighbour)
 static rondo_result send_hello(int fd, const rondo_transport *transport, const rondo_link_spec *spec,
                                const rondo_offer *offer, int64_t deadline)
 {
-    rd_link_hello hello = {.version = WIRE_VERSION, .sockets = (uint32_t)spec->socket_count, .slots = spec->slots,
-                           .slot_bytes = spec->slot_bytes, .bytes = offer->bytes, .fd_count = (uint32_t)offer->fd_count};
-    snprintf(hello.transport, sizeof hello.transport, "%s", transport->name);
-    memcpy(hello.data, offer->data, sizeof hello.data);
-    rondo_result result = rd_sock_send(fd, &hello, sizeof hello, deadline);
+    unsigned char bytes[HELLO_BYTES];
+    rd_writer w = {.at = bytes, .left = sizeof bytes};
+    const uint32_t words[] = {RD_WIRE_VERSION, (uint32_t)spec->socket_count, spec->slots, (uint32_t)offer->fd_count, offer->bytes};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) rd_write_u32(&w, words[i]);
+    rd_write_u64(&w, spec->slot_bytes);
+    rd_write_text(&w, transport->name, 8);
+    rd_write_bytes(&w, offer->data, sizeof offer->data);
+    rondo_result result = rd_sock_send(fd, bytes, sizeof bytes, deadline);
     if (result == RONDO_SUCCESS && offer->fd_count)
         result = rd_sock_send_fds(fd, "f", 1, offer->fds, offer->fd_count, deadline);
     return result;
@@ -175,14 +84,19 @@ static rondo_result send_hello(int fd, const rondo_transport *transport, const r
 static rondo_result recv_hello(int fd, rd_link_hello *hello, rondo_offer *offer, int64_t deadline)
 {
     char f;
-    RD_TRY(rd_sock_recv(fd, hello, sizeof *hello, deadline));
-    hello->transport[sizeof hello->transport - 1] = 0;
-    if (hello->version != WIRE_VERSION || hello->bytes > sizeof offer->data || hello->fd_count > RONDO_OFFER_FDS ||
-        hello->sockets > RD_MAX_CHANNELS)
+    unsigned char bytes[HELLO_BYTES];
+    RD_TRY(rd_sock_recv(fd, bytes, sizeof bytes, deadline));
+    rd_reader r = {.at = bytes, .left = sizeof bytes};
+    uint32_t *const words[] = {&hello->version, &hello->sockets, &hello->slots, &hello->fd_count, &hello->bytes};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) *words[i] = rd_read_u32(&r);
+    hello->slot_bytes = rd_read_u64(&r);
+    rd_read_text(&r, hello->transport, sizeof hello->transport, 8);
+    rd_read_bytes(&r, offer->data, sizeof offer->data);
+    if (hello->version != RD_WIRE_VERSION || hello->bytes > sizeof offer->data || hello->fd_count > RONDO_OFFER_FDS ||
+        hello->sockets > sizeof((rondo_link_spec *)0)->sockets / sizeof(int))
         return rd_fail(RONDO_REMOTE_ERROR, "a peer's offer of a link is damaged (version %u, %u bytes)", hello->version,
                        hello->bytes);
     offer->bytes = hello->bytes;
-    memcpy(offer->data, hello->data, sizeof offer->data);
     if (hello->fd_count) RD_TRY(rd_sock_recv_fds(fd, &f, 1, offer->fds, (int)hello->fd_count, deadline));
     offer->fd_count = (int)hello->fd_count;
     return RONDO_SUCCESS;
@@ -207,7 +121,7 @@ static rondo_result reach(rd_connecting *c, int peer, int channel, const rondo_t
     rondo_comm *comm = c->comm;
     const rd_card *mine = &c->cards[comm->rank], *theirs = &c->cards[peer];
     char why[256], lost[512] = "";
-    rondo_reach far = share_process(mine, theirs) ? RONDO_REACH_PROCESS
+    rondo_reach far = rd_cards_share_process(mine, theirs) ? RONDO_REACH_PROCESS
                       : c->unix_ok[peer]          ? RONDO_REACH_HOST
                                                   : RONDO_REACH_NETWORK;
     for (;; far = RONDO_REACH_NETWORK) {
@@ -385,8 +299,8 @@ static rondo_result conclude(rd_connecting *c, rd_table *table)
         wiring->flat_out = comm->out;
         wiring->flat_in = comm->in;
         wiring->flat_bytes = c->flat_bytes;
-    } else if (comm->settings.algo == RD_ALGO_FLAT) {
-        result = rd_fail(RONDO_INVALID_USAGE, "RONDO_ALGO=flat needs all ranks on one host, over loop or shm, and no more than "
+    } else if (comm->settings.algo >= RD_ALGO_FLAT) {
+        result = rd_fail(RONDO_INVALID_USAGE, "RONDO_ALGO=flat and exchange need all ranks on one host, over loop or shm, and no more than "
                          "RONDO_FLAT_RANKS (%ld); there are %d", comm->settings.flat_ranks, comm->size);
     }
 out:
@@ -416,16 +330,17 @@ static rondo_result make_links(rd_connecting *c, rd_table *table)
     const rd_settings *s = &comm->settings;
     c->flat = s->algo != RD_ALGO_RING && comm->size <= s->flat_ranks && comm->size <= RD_MAX_FLAT;
     for (int r = 0; r < comm->size; r++) {
-        c->unix_ok[r] = share_host(&c->cards[r], &c->cards[comm->rank]);
+        c->unix_ok[r] = rd_cards_may_share_host(&c->cards[r], &c->cards[comm->rank]);
         c->flat = c->flat && c->unix_ok[r] && c->cards[r].transport != RD_TRANSPORT_TCP;
     }
     long each = HOST_BYTES / RING_SLOTS / (comm->size - 1) / 4096 * 4096;
     c->flat_bytes = each < FLAT_LEAST ? FLAT_LEAST : (size_t)each;
     if (c->flat_bytes > comm->wiring.slice_bytes) c->flat_bytes = comm->wiring.slice_bytes;
+    /* First the control plane, so that a death while links are made is noticed at once. */
+    RD_TRY(rd_member_start_control(comm->member, c->unix_ok, c->deadline));
     RD_TRY(for_links(c, c->next, offer_link));
     RD_TRY(for_links(c, c->previous, accept_link));
     RD_TRY(for_links(c, c->next, complete_link));
-    RD_TRY(rd_member_start_control(comm->member, c->unix_ok, c->deadline));
     return conclude(c, table);
 }
 
@@ -433,7 +348,6 @@ rondo_result rd_comm_connect(rondo_comm *comm, rd_table *table, const rd_contact
 {
     size_t n = (size_t)comm->size;
     rd_connecting c = {.comm = comm, .deadline = deadline};
-    rd_card mine;
     rd_contact *contacts = calloc(n, sizeof *contacts);
     rondo_result result = RONDO_SUCCESS;
     c.cards = calloc(n, sizeof *c.cards);
@@ -444,13 +358,11 @@ rondo_result rd_comm_connect(rondo_comm *comm, rd_table *table, const rd_contact
         goto out;
     }
     memset(c.open, -1, n * RD_MAX_CHANNELS * sizeof *c.open);
-    make_card(comm, contact, &mine);
-    if ((result = rd_place_here(&mine.place)) != RONDO_SUCCESS) goto out;
-    if ((result = rd_table_exchange(table, "card", &mine, sizeof mine, c.cards, deadline)) != RONDO_SUCCESS) goto out;
+    if ((result = rd_cards_exchange(comm, table, contact, c.cards, deadline)) != RONDO_SUCCESS) goto out;
     for (size_t r = 0; r < n; r++) contacts[r] = c.cards[r].contact;
     if ((result = rd_member_set_contacts(comm->member, contacts)) != RONDO_SUCCESS) goto out;
-    if ((result = agree(comm, c.cards)) != RONDO_SUCCESS) goto out;
-    if ((result = order_ring(comm, c.cards)) != RONDO_SUCCESS) goto out;
+    if ((result = rd_cards_agree(comm, c.cards)) != RONDO_SUCCESS) goto out;
+    if ((result = rd_cards_order_ring(comm, c.cards)) != RONDO_SUCCESS) goto out;
     if (comm->size > 1) result = make_links(&c, table);
     close_unanswered(&c);
     if (result == RONDO_SUCCESS) log_ring(comm);

@@ -15,6 +15,7 @@
 
 #define YIELDS 64                        /* after the spinning, before the first sleep */
 #define REASON_NS 1000000000             /* how long a broken link waits for the control plane to say why */
+#define LOOK_MOVES 4096                  /* a busy call looks at the clock once in so many moves */
 #define LOOK_NS 1000000000               /* a sleep's longest: a lost wake-up would cost this, not the job */
 
 void rd_stop_init(rd_stop *stop)
@@ -94,15 +95,20 @@ static rondo_result report_timeout(rondo_comm *comm, const char *what)
     return end(comm, RONDO_TIMEOUT, text);
 }
 
-/* One sleep, unless something came. */
-static void sleep_on_bell(rondo_comm *comm, int64_t until)
+/* One sleep, unless something came: RD_FAILED when a link cannot be waited for. */
+static rd_progress sleep_on_bell(rondo_comm *comm, int64_t until)
 {
-    int64_t left = until - rd_now();
     rd_bell_arm(&comm->bell);
-    if (left > 0 && rd_op_arm(&comm->op, &comm->bell) && !stopped(comm) && !atomic_load(&comm->woken))
-        rd_bell_sleep(&comm->bell, left < LOOK_NS ? left : LOOK_NS);
-    else
+    int64_t left = until - rd_now();
+    rd_progress progress = left > 0 ? rd_op_arm(&comm->op, &comm->bell) : RD_MOVED;
+    if (progress != RD_IDLE || stopped(comm) || atomic_load(&comm->woken)) {
         rd_bell_disarm(&comm->bell);
+        return progress;
+    }
+    int64_t asleep = rd_now();
+    rd_bell_sleep(&comm->bell, left < LOOK_NS ? left : LOOK_NS);
+    comm->overslept = left > LOOK_NS && rd_now() - asleep >= LOOK_NS;
+    return RD_IDLE;
 }
 
 static void relax(void)
@@ -141,34 +147,74 @@ static rondo_result reason_to_end(rondo_comm *comm, const char *what, int64_t de
     return end(comm, RONDO_REMOTE_ERROR, text);
 }
 
-rondo_result rd_comm_drive(rondo_comm *comm, const char *what)
+/* Nothing happened for a while, or much did for long: look at the clock, at the control plane; let others run; sleep. */
+static rondo_result wait_turn(rondo_comm *comm, const char *what, long idle, int64_t deadline, int64_t *warn_at)
 {
-    long idle = 0;
+    if (idle <= comm->spin) {
+        relax();
+        return RONDO_IN_PROGRESS;
+    }
+    if (idle <= comm->spin + YIELDS) {
+        sched_yield();
+        return RONDO_IN_PROGRESS;
+    }
+    rondo_result result = reason_to_end(comm, what, deadline, warn_at);
+    if (result != RONDO_IN_PROGRESS) return result;
+    return sleep_on_bell(comm, *warn_at < deadline ? *warn_at : deadline) == RD_FAILED ? report_failure(comm, what)
+                                                                                     : RONDO_IN_PROGRESS;
+}
+
+/* A sleep that nobody ended, and then there was something to do: a wake-up was lost, or it came that very moment. */
+static void note_overslept(rondo_comm *comm, rd_progress progress)
+{
+    if (comm->overslept && progress != RD_IDLE) {
+        comm->missed_bells++;
+        rd_log(RD_LOG_INFO, "rank %d: slept %.3g s beside something to do", comm->rank, LOOK_NS * 1e-9);
+    }
+    comm->overslept = false;
+}
+
+static rondo_result drive(rondo_comm *comm, const char *what)
+{
+    long idle = 0, moved = 0;
     int64_t deadline = 0, warn_at = 0;
     atomic_store(&comm->woken, 1); /* who left before this call matters, too */
     for (;;) {
         rd_progress progress = rd_op_advance(&comm->op);
+        rondo_result stop = stopped(comm), result = RONDO_IN_PROGRESS;
+        if (stop == RONDO_ABORTED) return stop;
         if (progress == RD_DONE) return RONDO_SUCCESS;
-        rondo_result stop = stopped(comm);
         /* A peer may die after it has done its part: what it sent is used up before its end counts. */
-        if (stop && (progress != RD_MOVED || stop == RONDO_ABORTED)) return stop;
+        if (stop && progress != RD_MOVED) return stop;
         if (progress == RD_FAILED) return report_failure(comm, what);
-        if (progress == RD_MOVED) {
-            idle = 0;
-            continue;
-        }
         if (!deadline) {
             deadline = rd_deadline(comm->settings.timeout_s);
             warn_at = rd_deadline(comm->settings.slow_warning_s);
         }
-        if (++idle <= comm->spin) {
-            relax();
-        } else if (idle <= comm->spin + YIELDS) {
-            sched_yield();
-        } else {
-            rondo_result result = reason_to_end(comm, what, deadline, &warn_at);
-            if (result != RONDO_IN_PROGRESS) return result;
-            sleep_on_bell(comm, warn_at < deadline ? warn_at : deadline);
-        }
+        if (comm->overslept) note_overslept(comm, progress);
+        if (progress == RD_IDLE) result = wait_turn(comm, what, ++idle, deadline, &warn_at);
+        else if (idle = 0, ++moved % LOOK_MOVES == 0) result = reason_to_end(comm, what, deadline, &warn_at);
+        if (result != RONDO_IN_PROGRESS) return result;
     }
+}
+
+/* The caller's buffers are the caller's again when the call returns, also when it failed. A peer is inside them for no
+ * longer than a slice takes; one that was stopped there is not waited for. */
+static void take_back(rondo_comm *comm)
+{
+    int64_t until = rd_now() + REASON_NS;
+    while (!rd_op_withdraw(&comm->op)) {
+        if (rd_now() > until) {
+            rd_log(RD_LOG_WARN, "rank %d: a peer that stands still may yet write to the buffers of the failed call", comm->rank);
+            return;
+        }
+        sched_yield();
+    }
+}
+
+rondo_result rd_comm_drive(rondo_comm *comm, const char *what)
+{
+    rondo_result result = drive(comm, what);
+    if (result != RONDO_SUCCESS) take_back(comm);
+    return result;
 }

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "reduce/table.h"
 
+#include <stdatomic.h>
 #include <stdio.h>
 
 #ifdef __x86_64__
@@ -53,10 +54,14 @@ bool rd_cpu_level_has(int level)
     }
 }
 
+/* Asked for once: a virtual machine may take microseconds to answer, and rd_copy() wants to know each time. */
 int rd_cpu_level_best(void)
 {
-    int level = RD_CPU_AVX512;
-    while (!rd_cpu_level_has(level)) level--;
+    static _Atomic int best;
+    int level = atomic_load_explicit(&best, memory_order_relaxed);
+    if (level != RD_CPU_AUTO) return level;
+    for (level = RD_CPU_AVX512; !rd_cpu_level_has(level); level--) continue;
+    atomic_store_explicit(&best, level, memory_order_relaxed);
     return level;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * kernels.h - all kernels of one level: included by kernels_LEVEL.c, with RD_KERNELS, the name of its table, and
- * RD_VECTOR_BYTES. Reading order: vector.h, native.h, narrow.h, pass.h.
+ * RD_VECTOR_BYTES. Reading order: vector.h, native.h, narrow.h, float8.h, pass.h.
  */
-#include "reduce/narrow.h"
+#include "reduce/float8.h"
 #include "reduce/native.h"
 #include "reduce/table.h"
 
@@ -19,6 +19,14 @@ struct rd_call {
     bool scaled, divided, touch;
     size_t out_bytes; /* of one element */
 };
+
+/* What one loop over steps takes as known. */
+struct rd_form {
+    rondo_op op;
+    bool first_wide, out_wide, aligned;
+    int sources, outputs;
+};
+#define RD_FORM(...) ((struct rd_form){__VA_ARGS__})
 
 static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *pass)
 {
@@ -48,64 +56,76 @@ static size_t rd_head(const struct rd_call *call)
 #define RD_LANE uint8
 #define RD_BYTES 1
 #define RD_WIDE 1
+#define RD_ALIGNED 0
 #include "reduce/pass.h"
 #define RD_TYPE int8
 #define RD_LANE int8
 #define RD_BYTES 1
 #define RD_WIDE 1
+#define RD_ALIGNED 0
 #define RD_SAME_SUMS
 #include "reduce/pass.h"
 #define RD_TYPE uint32
 #define RD_LANE uint32
 #define RD_BYTES 4
 #define RD_WIDE 4
+#define RD_ALIGNED 0
 #include "reduce/pass.h"
 #define RD_TYPE int32
 #define RD_LANE int32
 #define RD_BYTES 4
 #define RD_WIDE 4
+#define RD_ALIGNED 0
 #define RD_SAME_SUMS
 #include "reduce/pass.h"
 #define RD_TYPE uint64
 #define RD_LANE uint64
 #define RD_BYTES 8
 #define RD_WIDE 8
+#define RD_ALIGNED 0
 #include "reduce/pass.h"
 #define RD_TYPE int64
 #define RD_LANE int64
 #define RD_BYTES 8
 #define RD_WIDE 8
+#define RD_ALIGNED 0
 #define RD_SAME_SUMS
 #include "reduce/pass.h"
 #define RD_TYPE float32
 #define RD_LANE float32
 #define RD_BYTES 4
 #define RD_WIDE 4
+#define RD_ALIGNED 0
 #include "reduce/pass.h"
 #define RD_TYPE float64
 #define RD_LANE float64
 #define RD_BYTES 8
 #define RD_WIDE 8
+#define RD_ALIGNED 0
 #include "reduce/pass.h"
 #define RD_TYPE float16
 #define RD_LANE float32
 #define RD_BYTES 2
 #define RD_WIDE 4
+#define RD_ALIGNED 0
 #include "reduce/pass.h"
 #define RD_TYPE bfloat16
 #define RD_LANE float32
 #define RD_BYTES 2
 #define RD_WIDE 4
+#define RD_ALIGNED 0
 #include "reduce/pass.h"
 #define RD_TYPE float8e4m3
 #define RD_LANE float32
 #define RD_BYTES 1
 #define RD_WIDE 4
+#define RD_ALIGNED 1
 #include "reduce/pass.h"
 #define RD_TYPE float8e5m2
 #define RD_LANE float32
 #define RD_BYTES 1
 #define RD_WIDE 4
+#define RD_ALIGNED 1
 #include "reduce/pass.h"
 
 /* Copies fewer bytes than a line. */

@@ -4,6 +4,9 @@
  * own.
  */
 #ifdef __x86_64__
+#ifndef __clang__ /* 32 registers: gcc would otherwise count 16 and build constants anew in every step */
+#pragma GCC optimize("ira-loop-pressure")
+#endif
 #define RD_VECTOR_BYTES 64
 #define RD_KERNELS rd_kernels_avx512
 #include "reduce/kernels.h"

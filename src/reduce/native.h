@@ -15,24 +15,22 @@ struct rd_factors {
 
 /* Memory and lanes: 4 vectors, in order. */
 #define RD_LANES(type)                                                                                                 \
-    RD_INLINE void load_##type(const unsigned char *from, v_##type to[4], rondo_op op)                                 \
+    RD_INLINE void load_##type(const unsigned char *from, v_##type to[4])                                              \
     {                                                                                                                  \
-        (void)op;                                                                                                      \
         for (int i = 0; i < 4; i++) to[i] = (v_##type)load_vector(from + i * RD_VECTOR_BYTES);                         \
     }                                                                                                                  \
-    RD_INLINE void order_##type(const v_##type from[4], v_##type to[4], rondo_op op)                                   \
+    RD_INLINE void order_##type(const v_##type from[4], v_##type to[4])                                                \
     {                                                                                                                  \
-        (void)op;                                                                                                      \
         for (int i = 0; i < 4; i++) to[i] = from[i];                                                                   \
     }                                                                                                                  \
-    RD_INLINE void lanes_##type(const v_##type from[4], v_##type to[4], rondo_op op) { order_##type(from, to, op); }
+    RD_INLINE void lanes_##type(const v_##type from[4], v_##type to[4]) { order_##type(from, to); }
 
 /* Signed sums and products are taken unsigned: they wrap, and have the same bits. */
 #define RD_INTEGER(type, bits)                                                                                         \
     RD_LANES(type)                                                                                                     \
-    RD_INLINE void pack_##type(const v_##type from[4], v_uint8 to[4], rondo_op op)                                      \
+    RD_INLINE void pack_##type(const v_##type from[4], v_uint8 to[4], bool exact)                                      \
     {                                                                                                                  \
-        (void)op;                                                                                                      \
+        (void)exact;                                                                                                   \
         for (int i = 0; i < 4; i++) to[i] = (v_uint8)from[i];                                                          \
     }                                                                                                                  \
     RD_INLINE v_##type combine_##type(rondo_op op, v_##type a, v_##type b)                                             \
@@ -53,9 +51,9 @@ struct rd_factors {
 
 #define RD_FLOAT(type, scalar)                                                                                         \
     RD_LANES(type)                                                                                                     \
-    RD_INLINE void pack_##type(const v_##type from[4], v_uint8 to[4], rondo_op op)                                      \
+    RD_INLINE void pack_##type(const v_##type from[4], v_uint8 to[4], bool exact)                                      \
     {                                                                                                                  \
-        (void)op;                                                                                                      \
+        (void)exact;                                                                                                   \
         v_##type settled[4] = {from[0], from[1], from[2], from[3]};                                                    \
         settle_##type(settled);                                                                                        \
         for (int i = 0; i < 4; i++) to[i] = (v_uint8)settled[i];                                                       \

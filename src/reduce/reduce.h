@@ -17,7 +17,12 @@
  *
  * Sums of a type narrower than float32 are taken in float32 (the wide type); every other type is its own wide type.
  * AVG: a term is scaled by 2^-k, k = ceil(log2 N), before it is added when type's range needs it; a partial sum has
- * been scaled already; `finish` divides by N * 2^-k (integers: by N, truncated toward zero) and rounds. */
+ * been scaled already; `finish` divides by N * 2^-k (integers: by N, truncated toward zero) and rounds.
+ *
+ * The result's bits depend on the values and on their order only: not on the level, the alignment or the count. Every NaN
+ * that is stored is its type's quiet one without sign (0x7fc00000 in float32, 0x7e in e5m2). A float8 result beyond
+ * the largest finite value, infinite ones included, becomes that value, as CUDA's __NV_SATFINITE does (float8.h);
+ * maxima and minima are one of the terms. */
 typedef struct rd_pass {
     size_t count;       /* elements; 0 is fine */
     int sources;        /* 1 to RD_MAX_SOURCES */
@@ -30,6 +35,16 @@ typedef struct rd_pass {
     const void *source[RD_MAX_SOURCES];
     void *output[RD_MAX_SOURCES];
 } rd_pass;
+
+/* A pass without outputs, all flags off; leaves the long lists of addresses as they are, which costs more than many a
+ * pass. */
+static inline void rd_pass_begin(rd_pass *pass, size_t count, int sources)
+{
+    pass->count = count;
+    pass->sources = sources;
+    pass->outputs = 0;
+    pass->first_partial = pass->first_wide = pass->out_wide = pass->finish = pass->touch = false;
+}
 
 /* An operator made ready for the calls of one communicator. Plain data. */
 typedef struct rd_reduction {

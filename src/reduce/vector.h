@@ -180,18 +180,18 @@ RD_INLINE bool any_nan_float64(const v_float64 a[4]) { return any_bit(RD_ANY_NAN
 RD_CANONICAL_NAN(float32, v_uint32, 0x7fc00000u)
 RD_CANONICAL_NAN(float64, v_uint64, 0x7ff8000000000000u)
 
-/* value, or `nan` where the float16 that has these magnitude bits is one. */
-RD_INLINE v_uint16 replace_nan(v_uint16 value, v_uint16 magnitude, uint16_t nan)
+/* value, and `with` where magnitude (15 bits) is above limit. */
+RD_INLINE v_uint16 replace_above(v_uint16 value, v_uint16 magnitude, uint16_t limit, uint16_t with)
 {
 #if RD_VECTOR_BYTES == 64
-    __mmask32 above = _mm512_cmpgt_epi16_mask((__m512i)magnitude, _mm512_set1_epi16(0x7c00));
-    return (v_uint16)_mm512_mask_mov_epi16((__m512i)value, above, _mm512_set1_epi16((short)nan));
+    __mmask32 above = _mm512_cmpgt_epi16_mask((__m512i)magnitude, _mm512_set1_epi16((short)limit));
+    return (v_uint16)_mm512_mask_mov_epi16((__m512i)value, above, _mm512_set1_epi16((short)with));
 #elif RD_VECTOR_BYTES == 32
-    __m256i above = _mm256_cmpgt_epi16((__m256i)magnitude, _mm256_set1_epi16(0x7c00));
-    return (v_uint16)_mm256_blendv_epi8((__m256i)value, _mm256_set1_epi16((short)nan), above);
+    __m256i above = _mm256_cmpgt_epi16((__m256i)magnitude, _mm256_set1_epi16((short)limit));
+    return (v_uint16)_mm256_blendv_epi8((__m256i)value, _mm256_set1_epi16((short)with), above);
 #else
-    v_uint16 above = (v_uint16)((v_int16)magnitude > 0x7c00);
-    return RD_SELECT(above, (v_uint16){0} + nan, value);
+    v_uint16 above = (v_uint16)((v_int16)magnitude > (int16_t)limit);
+    return RD_SELECT(above, (v_uint16){0} + with, value);
 #endif
 }
 

@@ -10,6 +10,10 @@ void rd_op_start(rd_op *op)
     op->failure = RONDO_LINK_OK;
     op->failed = NULL;
     if (op->plan.steps == 0) return;
+    if (op->plan.algo == RONDO_ALGO_EXCHANGE) {
+        rd_exchange_start(op);
+        return;
+    }
     if (op->plan.algo == RONDO_ALGO_FLAT) {
         op->slice_elements = wiring->flat_bytes / op->reduction->bytes;
         rd_flat_start(op);
@@ -36,6 +40,7 @@ static rd_progress move_own(rd_op *op)
 rd_progress rd_op_advance(rd_op *op)
 {
     if (op->plan.steps == 0) return move_own(op);
+    if (op->plan.algo == RONDO_ALGO_EXCHANGE) return rd_exchange_advance(op);
     if (op->plan.algo == RONDO_ALGO_FLAT) return rd_flat_advance(op);
     rd_progress all = RD_DONE;
     for (int c = 0; c < op->wiring->channels; c++) {
@@ -51,17 +56,34 @@ rd_progress rd_op_advance(rd_op *op)
     return RD_DONE;
 }
 
-bool rd_op_arm(rd_op *op, rondo_bell *bell)
+static rd_progress armed(rd_op *op, const rd_wire *wire, rondo_link_result answer)
 {
-    if (op->plan.steps == 0) return false;
-    if (op->plan.algo == RONDO_ALGO_FLAT) return rd_flat_arm(op, bell);
-    for (int c = 0; c < op->wiring->channels; c++)
-        if (!op->flow[c].done && !rd_ring_arm(&op->flow[c], bell)) return false;
-    return true;
+    if (answer == RONDO_LINK_AGAIN) return RD_IDLE;
+    return answer == RONDO_LINK_BROKEN ? rd_op_fail(op, wire, answer) : RD_MOVED;
+}
+
+rd_progress rd_op_arm(rd_op *op, rondo_bell *bell)
+{
+    rd_progress all = RD_IDLE;
+    if (op->plan.steps == 0) return RD_MOVED;
+    if (op->plan.algo == RONDO_ALGO_EXCHANGE) return armed(op, op->exchange.blocked, rd_exchange_arm(op, bell));
+    if (op->plan.algo == RONDO_ALGO_FLAT) return armed(op, op->flat.blocked, rd_flat_arm(op, bell));
+    for (int c = 0; c < op->wiring->channels && all == RD_IDLE; c++)
+        if (!op->flow[c].done) all = armed(op, op->flow[c].in, rd_ring_arm(&op->flow[c], bell));
+    return all;
+}
+
+bool rd_op_withdraw(rd_op *op)
+{
+    return op->plan.steps == 0 || op->plan.algo != RONDO_ALGO_FLAT || rd_flat_withdraw(op);
 }
 
 int rd_op_waits_for(const rd_op *op, bool *to_receive)
 {
+    if (op->plan.algo == RONDO_ALGO_EXCHANGE) {
+        *to_receive = !op->exchange.to_send;
+        return op->exchange.blocked ? op->exchange.blocked->link->peer : -1;
+    }
     if (op->plan.algo == RONDO_ALGO_FLAT) {
         *to_receive = true;
         return op->flat.blocked ? op->flat.blocked->link->peer : -1;

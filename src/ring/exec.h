@@ -2,10 +2,11 @@
  *
  * exec.h - carrying out a plan over links. Knows steps, counters, links and addresses; not which transport, not rank
  * order, not time. Nothing here blocks.
- *   exec.c   an operation as a whole: start, advance, arm, what it waits for
- *   ring.c   steps that go to one neighbour and come from the other
- *   flat.c   steps that meet every rank of the host at once
- *   trace.c  what they did, for those who want to see it
+ *   exec.c      an operation as a whole: start, advance, arm, what it waits for
+ *   ring.c      steps that go to one neighbour and come from the other
+ *   flat.c      steps that meet every rank of the host at once
+ *   exchange.c  the same for short messages, in one hop
+ *   trace.c     what they did, for those who want to see it
  */
 #ifndef RD_RING_EXEC_H
 #define RD_RING_EXEC_H
@@ -20,6 +21,7 @@
 #define RD_MAX_CHANNELS 8
 #define RD_MAX_FLAT 64
 #define RD_BLOCK 2          /* slices that take a step one after the other, so that one travels while one is added */
+#define RD_TURN 8           /* events or slices in one advance of a channel, at most */
 #define RD_FLAT_SLOTS 2     /* slices under way in a flat exchange: one is collected while the next is reduced */
 #define RD_DIRECT_LEAST 65536 /* bytes of a message from which on reaching the user's memory pays */
 #define RD_PARTS 4          /* of a channel's scratch; more than RD_BLOCK */
@@ -99,6 +101,14 @@ typedef struct rd_flat {
     void *place[RD_MAX_FLAT][RD_FLAT_SLOTS]; /* [step][slice % slots]: where a published slice lies */
 } rd_flat;
 
+/* Exchange: arrived <= steps, and nothing is added before all have arrived. */
+typedef struct rd_exchange {
+    int32_t published, arrived; /* steps */
+    rd_wire *blocked;
+    bool to_send;               /* what it waits for on that wire */
+    void *place[RD_MAX_FLAT];   /* [step]: where the peer's message lies */
+} rd_exchange;
+
 typedef struct rd_op {
     rondo_plan plan;
     const rondo_step *steps; /* of the plan, all of them: they depend on neither count nor bounds, so callers keep them */
@@ -111,6 +121,7 @@ typedef struct rd_op {
     int block;
     rd_flow flow[RD_MAX_CHANNELS];
     rd_flat flat;
+    rd_exchange exchange;
     /* of a failure, and for messages */
     rondo_link_result failure;
     const rd_wire *failed;
@@ -122,22 +133,31 @@ void rd_op_start(rd_op *op);
 /* Does what can be done now. RD_MOVED: something, call again; RD_IDLE: nothing, wait; RD_FAILED: op->failure, ->failed. */
 rd_progress rd_op_advance(rd_op *op);
 
-/* After RD_IDLE, before a sleep on the armed `bell`: false when something came meanwhile and advance should be called. */
-bool rd_op_arm(rd_op *op, rondo_bell *bell);
+/* After RD_IDLE, before a sleep on the armed `bell`: RD_IDLE: sleep; RD_MOVED: something came meanwhile, call advance;
+ * RD_FAILED: as in advance. */
+rd_progress rd_op_arm(rd_op *op, rondo_bell *bell);
+
+/* An operation that ends early: takes back memory of this rank that peers reach directly. false: one touches it just now,
+ * ask again. After true the caller's buffers are the caller's. */
+bool rd_op_withdraw(rd_op *op);
 
 /* After RD_IDLE: a rank that the operation waits for, and whether to receive from it (else for room to send). */
 int rd_op_waits_for(const rd_op *op, bool *to_receive);
 
-/* ---- shared by ring.c and flat.c ---- */
+/* ---- of this layer ---- */
 const unsigned char *rd_op_input(const rd_op *op, int32_t chunk, rondo_range part);
 unsigned char *rd_op_output(const rd_op *op, int32_t chunk, rondo_range part);
 rd_progress rd_op_fail(rd_op *op, const rd_wire *wire, rondo_link_result why);
 
 void rd_ring_start(rd_op *op, rd_flow *flow, int channel);
 rd_progress rd_ring_advance(rd_op *op, rd_flow *flow);
-bool rd_ring_arm(rd_flow *flow, rondo_bell *bell);
+rondo_link_result rd_ring_arm(rd_flow *flow, rondo_bell *bell);
 void rd_flat_start(rd_op *op);
 rd_progress rd_flat_advance(rd_op *op);
-bool rd_flat_arm(rd_op *op, rondo_bell *bell);
+rondo_link_result rd_flat_arm(rd_op *op, rondo_bell *bell);
+bool rd_flat_withdraw(rd_op *op);
+void rd_exchange_start(rd_op *op);
+rd_progress rd_exchange_advance(rd_op *op);
+rondo_link_result rd_exchange_arm(rd_op *op, rondo_bell *bell);
 
 #endif

@@ -127,19 +127,50 @@ static rondo_link_result look(rd_op *op, rondo_link *link, int32_t s, size_t byt
     return RONDO_LINK_OK;
 }
 
-static void add_up(rd_op *op, rondo_range part)
+static rd_wire *giver(rd_op *op, int32_t s) { return &op->wiring->flat_in[op->steps[s].recv_from]; }
+
+/* Before and after touching peers' memory. On failure none is entered. */
+static rondo_link_result enter_all(rd_op *op, int32_t peers)
+{
+    for (int32_t s = 0; s < peers; s++) {
+        if (!op->flat.peer_in[s]) continue;
+        rondo_link *link = giver(op, s)->link;
+        rondo_link_result r = link->ops->enter(link);
+        if (r == RONDO_LINK_OK) continue;
+        op->flat.blocked = giver(op, s);
+        while (s-- > 0)
+            if (op->flat.peer_in[s]) giver(op, s)->link->ops->leave(giver(op, s)->link);
+        return r;
+    }
+    return RONDO_LINK_OK;
+}
+
+static void leave_all(rd_op *op, int32_t peers)
+{
+    for (int32_t s = 0; s < peers; s++)
+        if (op->flat.peer_in[s]) giver(op, s)->link->ops->leave(giver(op, s)->link);
+}
+
+static rondo_link_result add_up(rd_op *op, rondo_range part)
 {
     rd_flat *flat = &op->flat;
     int32_t peers = op->plan.size - 1;
     size_t at = part.first * op->reduction->bytes;
-    rd_pass pass = {.count = part.count, .sources = peers + 1, .outputs = peers + 1, .finish = true};
+    rd_pass pass;
+    rd_pass_begin(&pass, part.count, peers + 1);
+    pass.outputs = peers + 1;
+    pass.finish = true;
     for (int32_t s = 0; s < peers; s++) {
         pass.source[s] = flat->peer_in[s] ? flat->peer_in[s] + at : flat->arrived[s];
         pass.output[s + 1] = flat->peer_in[s] ? flat->peer_out[s] + at : flat->arrived[s];
     }
     pass.source[peers] = rd_op_input(op, op->plan.rank, part);
     pass.output[0] = rd_op_output(op, op->plan.rank, part);
+    rondo_link_result r = enter_all(op, peers);
+    if (r != RONDO_LINK_OK) return r;
     rd_reduce(op->reduction, &pass);
+    leave_all(op, peers);
+    return RONDO_LINK_OK;
 }
 
 static rondo_link_result reduce(rd_op *op)
@@ -148,15 +179,16 @@ static rondo_link_result reduce(rd_op *op)
     int32_t peers = op->plan.size - 1;
     rondo_range part = piece(op, op->plan.rank, flat->reduced);
     for (; flat->reduce_at < peers; flat->reduce_at++) {
-        rd_wire *wire = &op->wiring->flat_in[op->steps[flat->reduce_at].recv_from];
+        rd_wire *wire = giver(op, flat->reduce_at);
         if (flat->peer_in[flat->reduce_at]) continue;
         flat->blocked = wire;
         rondo_link_result r = look(op, wire->link, flat->reduce_at, part.count * op->reduction->bytes);
         if (r != RONDO_LINK_OK) return r;
     }
-    add_up(op, part);
+    rondo_link_result added = add_up(op, part);
+    if (added != RONDO_LINK_OK) return added;
     for (int32_t s = 0; s < peers; s++) {
-        rd_wire *wire = &op->wiring->flat_in[op->steps[s].recv_from];
+        rd_wire *wire = giver(op, s);
         if (flat->peer_in[s] && flat->reduced + 1 < flat->slices) continue;
         flat->blocked = wire;
         rondo_link_result r = wire->link->ops->release(wire->link);
@@ -205,8 +237,9 @@ rd_progress rd_flat_advance(rd_op *op)
 {
     rd_flat *flat = &op->flat;
     bool moved = false;
-    while (flat->collected < flat->slices) {
+    for (int turn = 0; flat->collected < flat->slices; turn++) {
         bool idle = true;
+        if (turn == RD_TURN) return RD_MOVED;
         rondo_link_result r;
         if (flat->published < flat->slices && flat->published < flat->collected + RD_FLAT_SLOTS) {
             if ((r = publish(op)) > RONDO_LINK_AGAIN) return rd_op_fail(op, flat->blocked, r);
@@ -226,23 +259,34 @@ rd_progress rd_flat_advance(rd_op *op)
     return RD_DONE;
 }
 
-bool rd_flat_arm(rd_op *op, rondo_bell *bell)
+bool rd_flat_withdraw(rd_op *op)
+{
+    for (int32_t s = 0; s < op->plan.size - 1; s++) {
+        rondo_link *link = op->wiring->flat_out[op->steps[s].send_to].link;
+        if (op->flat.direct_to[s] && link->ops->withdraw(link) == RONDO_LINK_AGAIN) return false;
+    }
+    return true;
+}
+
+rondo_link_result rd_flat_arm(rd_op *op, rondo_bell *bell)
 {
     rd_flat *flat = &op->flat;
     int32_t peers = op->plan.size - 1;
+    rondo_link_result r = RONDO_LINK_AGAIN;
     if (flat->published < flat->slices && flat->published < flat->collected + RD_FLAT_SLOTS) {
         rd_wire *wire = &op->wiring->flat_out[op->steps[flat->publish_at].send_to];
-        if (wire->link->ops->arm(wire->link, bell, wire->used - wire->link->slots) != RONDO_LINK_AGAIN) return false;
+        r = wire->link->ops->arm(wire->link, bell, wire->used - wire->link->slots);
+        if (r != RONDO_LINK_AGAIN) return r;
     }
     if (flat->reduced < flat->published) {
         rd_wire *wire = &op->wiring->flat_in[op->steps[flat->reduce_at].recv_from];
-        if (wire->link->ops->arm(wire->link, bell, wire->used) != RONDO_LINK_AGAIN) return false;
+        r = wire->link->ops->arm(wire->link, bell, wire->used);
+        if (r != RONDO_LINK_AGAIN) return r;
     }
     if (flat->collected < flat->reduced) {
         int32_t from = op->steps[peers + flat->collect_at].recv_from;
         rd_wire *wire = &op->wiring->flat_out[from];
-        uint64_t seen = flat->base[from] + back_when_here(flat, flat->collect_at) - 1;
-        if (wire->link->ops->arm(wire->link, bell, seen) != RONDO_LINK_AGAIN) return false;
+        r = wire->link->ops->arm(wire->link, bell, flat->base[from] + back_when_here(flat, flat->collect_at) - 1);
     }
-    return true;
+    return r;
 }

@@ -210,8 +210,7 @@ static void move_on(rd_op *op, rd_flow *flow, const rd_event *e, void *in, void 
 static void add(rd_op *op, rd_flow *flow, const rd_event *e, void *in, void *place)
 {
     rd_pass pass;
-    pass.count = e->part.count;
-    pass.sources = 2;
+    rd_pass_begin(&pass, e->part.count, 2);
     pass.source[0] = in;
     pass.source[1] = rd_op_input(op, e->in.recv_chunk, e->part);
     pass.first_partial = !e->in.recv_own;
@@ -219,7 +218,6 @@ static void add(rd_op *op, rd_flow *flow, const rd_event *e, void *in, void *pla
     pass.finish = e->in.action == RONDO_FINISH;
     pass.out_wide = e->sends && e->out.send_wide;
     pass.touch = flow->in->link->caps & RONDO_LINK_TOUCH;
-    pass.outputs = 0;
     if (pass.finish) pass.output[pass.outputs++] = rd_op_output(op, e->in.recv_chunk, e->part);
     if (e->sends && (!pass.finish || place != pass.output[0])) pass.output[pass.outputs++] = place;
     rd_reduce(op->reduction, &pass);
@@ -288,21 +286,22 @@ static rondo_link_result run_event(rd_op *op, rd_flow *flow, const rd_event *e)
 
 /* ---- progress ---- */
 
-/* Links without slots move bytes only when polled. A closed end is no failure while what it brought suffices. */
+/* Links without slots move bytes only when polled. First the sends: what they free is room for receives. A closed end is
+ * no failure while what it brought suffices. */
 static rondo_link_result poll_links(rd_op *op, rd_flow *flow)
 {
     rondo_link *in = flow->in->link, *out = flow->out->link;
     rondo_link_result r;
+    if (!SLOTS(flow->out) && flow->out->used > flow->out_done) {
+        r = out->ops->poll(out, &flow->out_done);
+        flow->blocked = RD_NEEDS_OUT;
+        if (r != RONDO_LINK_OK && flow->out_done < flow->out->used) return r;
+    }
     if (!SLOTS(flow->in)) {
         r = post_receives(op, flow);
         flow->blocked = RD_NEEDS_IN;
         if (r <= RONDO_LINK_AGAIN && flow->posted > flow->applied) r = in->ops->poll(in, &flow->in_count);
         if (r > RONDO_LINK_AGAIN && flow->in_count <= flow->in->used) return r;
-    }
-    if (!SLOTS(flow->out) && flow->out->used > flow->out_done) {
-        r = out->ops->poll(out, &flow->out_done);
-        flow->blocked = RD_NEEDS_OUT;
-        if (r != RONDO_LINK_OK && flow->out_done < flow->out->used) return r;
     }
     return RONDO_LINK_OK;
 }
@@ -313,39 +312,46 @@ static bool counters_hold(const rd_op *op, const rd_flow *flow)
     return op->plan.chunks == 1 || flow->sent <= flow->applied + (uint64_t)op->block;
 }
 
+/* Everything that can change while a flow waits; it has moved if this has. */
+static uint64_t moves(const rd_flow *flow)
+{
+    return flow->sent + flow->applied + flow->posted + flow->out_done + flow->in_count;
+}
+
+/* At most RD_TURN events, so that other channels and operations, and an abort, have their turn. */
 rd_progress rd_ring_advance(rd_op *op, rd_flow *flow)
 {
-    uint64_t before = flow->sent + flow->applied;
-    for (;;) {
+    uint64_t before = moves(flow);
+    for (int turn = 0; turn < RD_TURN; turn++) {
         rondo_link_result r = poll_links(op, flow);
         if (r != RONDO_LINK_OK) return rd_op_fail(op, flow->blocked == RD_NEEDS_IN ? flow->in : flow->out, r);
-        if (flow->first >= flow->slices) break;
+        if (flow->first >= flow->slices) {
+            /* Done when every send has left the user's memory. */
+            if (SLOTS(flow->out) || flow->out_done >= flow->out->used) return RD_DONE;
+            flow->blocked = RD_NEEDS_OUT;
+            return moves(flow) > before ? RD_MOVED : RD_IDLE;
+        }
         rd_event e = event_here(op, flow);
         if (e.receives || e.sends) {
             r = run_event(op, flow, &e);
-            if (r == RONDO_LINK_AGAIN) return flow->sent + flow->applied > before ? RD_MOVED : RD_IDLE;
+            if (r == RONDO_LINK_AGAIN) return moves(flow) > before ? RD_MOVED : RD_IDLE;
             if (r != RONDO_LINK_OK) return rd_op_fail(op, flow->blocked == RD_NEEDS_IN ? flow->in : flow->out, r);
             if (!counters_hold(op, flow)) return rd_op_fail(op, NULL, RONDO_LINK_BROKEN);
         }
         next(op, flow, &flow->first, &flow->event, &flow->slice, op->plan.steps);
     }
-    /* Done when every send has left the user's memory. */
-    if (SLOTS(flow->out) || flow->out_done >= flow->out->used) return RD_DONE;
-    flow->blocked = RD_NEEDS_OUT;
-    return flow->sent + flow->applied > before ? RD_MOVED : RD_IDLE;
+    return RD_MOVED;
 }
 
-bool rd_ring_arm(rd_flow *flow, rondo_bell *bell)
+rondo_link_result rd_ring_arm(rd_flow *flow, rondo_bell *bell)
 {
     rondo_link *in = flow->in->link, *out = flow->out->link;
+    rondo_link_result r = RONDO_LINK_AGAIN;
     /* A link without slots moves only when polled, so it is watched whatever the flow waits for. */
-    if (!SLOTS(flow->in) ? flow->posted > flow->applied || flow->in_refused : flow->blocked == RD_NEEDS_IN) {
-        uint64_t seen = SLOTS(flow->in) ? flow->in->used : flow->in_count;
-        if (in->ops->arm(in, bell, seen) != RONDO_LINK_AGAIN) return false;
-    }
-    if (!SLOTS(flow->out) ? flow->out->used > flow->out_done || flow->out_refused : flow->blocked == RD_NEEDS_OUT) {
-        uint64_t seen = SLOTS(flow->out) ? flow->out->used - out->slots : flow->out_done;
-        if (out->ops->arm(out, bell, seen) != RONDO_LINK_AGAIN) return false;
-    }
-    return true;
+    if (!SLOTS(flow->in) ? flow->posted > flow->applied : flow->blocked == RD_NEEDS_IN)
+        r = in->ops->arm(in, bell, SLOTS(flow->in) ? flow->in->used : flow->in_count);
+    if (r != RONDO_LINK_AGAIN) return r;
+    if (!SLOTS(flow->out) ? flow->out->used > flow->out_done : flow->blocked == RD_NEEDS_OUT)
+        r = out->ops->arm(out, bell, SLOTS(flow->out) ? flow->out->used - out->slots : flow->out_done);
+    return r;
 }

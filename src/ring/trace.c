@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define RECORDS 1024 /* written at a time; an append of this size is one piece in the file */
@@ -35,6 +36,12 @@ rondo_result rd_trace_open(rd_trace **out, const char *file, int rank)
         rondo_result result = rd_fail_errno("RONDO_TRACE: cannot write to %s", file);
         free(trace);
         return result;
+    }
+    struct stat info;
+    if (fstat(trace->fd, &info) || !S_ISREG(info.st_mode)) { /* a pipe could keep the executor waiting */
+        close(trace->fd);
+        free(trace);
+        return rd_fail(RONDO_INVALID_ARGUMENT, "RONDO_TRACE: %s is not a regular file", file);
     }
     trace->rank = rank;
     trace->comm = (uint16_t)atomic_fetch_add(&comms, 1);

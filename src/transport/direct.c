@@ -35,6 +35,15 @@ static rd_direct_map *add(rd_direct *direct, const rd_memory_id *id, void *addre
     return &direct->known[direct->count++];
 }
 
+/* Sending end: what is no allocation any more will not be asked for again. */
+static void forget_freed(rd_direct *direct)
+{
+    int kept = 0;
+    for (int i = 0; i < direct->count; i++)
+        if (rd_memory_exists(&direct->known[i].id)) direct->known[kept++] = direct->known[i];
+    direct->count = kept;
+}
+
 rondo_link_result rd_direct_register(rd_direct *direct, const void *ptr, size_t bytes, unsigned char descriptor[128])
 {
     place at = {.bytes = bytes};
@@ -42,6 +51,7 @@ rondo_link_result rd_direct_register(rd_direct *direct, const void *ptr, size_t 
     size_t put;
     if (direct->socket < 0 || !rd_memory_find(ptr, bytes, &at.id, &at.offset, &fd)) return RONDO_LINK_AGAIN;
     if (!find(direct, &at.id)) {
+        forget_freed(direct);
         rd_direct_map *known = add(direct, &at.id, NULL);
         if (!known) return RONDO_LINK_AGAIN;
         /* A message of this size goes whole or not at all. */

@@ -199,6 +199,24 @@ static rondo_link_result fault_import(rondo_link *link, const unsigned char desc
     return inner->ops->import_memory(inner, descriptor, address);
 }
 
+static rondo_link_result fault_withdraw(rondo_link *link)
+{
+    rondo_link *inner = fault_of(link)->inner;
+    return inner->ops->withdraw(inner);
+}
+
+static rondo_link_result fault_enter(rondo_link *link)
+{
+    rondo_link *inner = fault_of(link)->inner;
+    return inner->ops->enter(inner);
+}
+
+static void fault_leave(rondo_link *link)
+{
+    rondo_link *inner = fault_of(link)->inner;
+    inner->ops->leave(inner);
+}
+
 static void fault_seen(const rondo_link *link, uint64_t *signature, uint64_t *bytes)
 {
     const rondo_link *inner = ((const struct fault *)link)->inner;
@@ -234,6 +252,9 @@ rondo_link *rd_fault_wrap(rondo_link *inner, const struct rd_fault *options)
         .view = inner->ops->view ? fault_view : NULL,
         .register_memory = inner->ops->register_memory ? fault_register : NULL,
         .import_memory = inner->ops->import_memory ? fault_import : NULL,
+        .withdraw = inner->ops->withdraw ? fault_withdraw : NULL,
+        .enter = inner->ops->enter ? fault_enter : NULL,
+        .leave = inner->ops->leave ? fault_leave : NULL,
     };
     f->link = *inner;
     f->link.ops = &f->ops;

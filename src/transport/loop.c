@@ -198,7 +198,6 @@ const rondo_transport rd_transport_loop = {
     .name = "loop",
     .reach = RONDO_REACH_PROCESS,
     .cost = 100,
-    .max_channels = 8,
     .offer = loop_offer,
     .accept = loop_accept,
     .complete = loop_complete,

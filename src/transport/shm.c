@@ -203,7 +203,6 @@ const rondo_transport rd_transport_shm = {
     .reach = RONDO_REACH_HOST,
     .cost = 110,
     .sockets = 1,
-    .max_channels = 8,
     .offer = shm_offer,
     .accept = shm_accept,
     .complete = shm_complete,

@@ -183,6 +183,31 @@ rondo_link_result rd_slots_view(rondo_link *link, rondo_view *view)
     return RONDO_LINK_OK;
 }
 
+/* One stores `withdrawn` and looks at `inside`, the other stores `inside` and looks at `withdrawn`: with a fence between
+ * store and look, at least one of them sees the other. */
+rondo_link_result rd_slots_withdraw(rondo_link *link)
+{
+    rd_slots_control *control = ((rd_slots *)link)->control;
+    atomic_store_explicit(&control->withdrawn, 1, memory_order_relaxed);
+    rd_fence();
+    return atomic_load_explicit(&control->inside, memory_order_acquire) ? RONDO_LINK_AGAIN : RONDO_LINK_OK;
+}
+
+rondo_link_result rd_slots_enter(rondo_link *link)
+{
+    rd_slots_control *control = ((rd_slots *)link)->control;
+    atomic_store_explicit(&control->inside, 1, memory_order_relaxed);
+    rd_fence();
+    if (!atomic_load_explicit(&control->withdrawn, memory_order_relaxed)) return RONDO_LINK_OK;
+    rd_slots_exit(link);
+    return RONDO_LINK_CLOSED;
+}
+
+void rd_slots_exit(rondo_link *link)
+{
+    atomic_store_explicit(&((rd_slots *)link)->control->inside, 0, memory_order_release);
+}
+
 void rd_slots_seen(const rondo_link *link, uint64_t *signature, uint64_t *bytes)
 {
     const rd_slots *end = (const rd_slots *)link;

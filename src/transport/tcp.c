@@ -378,7 +378,6 @@ const rondo_transport rd_transport_tcp = {
     .reach = RONDO_REACH_NETWORK,
     .cost = 6000,
     .sockets = 1,
-    .max_channels = 8,
     .offer = tcp_offer,
     .accept = tcp_accept,
     .complete = tcp_complete,

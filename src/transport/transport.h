@@ -5,6 +5,7 @@
  *   slots.c     a slot ring in memory that both ends can reach: what loop and shm have in common
  *   loop.c      slots on the heap, for ranks of one process
  *   shm.c       slots in a sealed memfd, for ranks of one host
+ *   direct.c    the user's memory reached by a peer of the host: for shm.c
  *   tcp.c       sockets, to and from the caller's memory
  *   fault.c     a wrapper that makes any link worse
  *   adapter.c   a link of one kind dressed as the other, by staging: for tests

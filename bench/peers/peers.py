@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""peers.py BUILD - Rondo beside Open MPI and MPICH in one run; `make bench-peers` builds what it needs and calls it.
+
+All programs are started at once and sleep; this one wakes one at a time for a block of a few milliseconds, round after
+round, so that all meet the same machine. A block measures a flag's round trip before and after; a round counts only when
+all of its blocks agree on where the two cores sit, and figures are medians over the rounds of one such placement.
+"""
+import argparse
+import os
+import re
+import select
+import subprocess
+import sys
+import tempfile
+import time
+
+import plot
+import report
+
+KIB, MIB = 1 << 10, 1 << 20
+SIZES = [4, 16, 64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]
+TCP_SIZES = [16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB]
+CROWD_SIZES = [64 * KIB, MIB, 16 * MIB]
+GOOD_ROUNDS, MOST_ROUNDS = 7, 21
+BLOCK_S, LEAST_CALLS, MOST_CALLS = 0.02, 5, 300
+ANSWER_S = 120
+
+
+class Program:
+    """The ranks of one library, asleep until asked."""
+
+    def __init__(self, name, command, environment=None):
+        self.name = name
+        handle, self.page = tempfile.mkstemp(prefix="rondo-peers-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+        os.close(handle)
+        self.command = [self.page if word == "PAGE" else word for word in command]
+        # mpirun refuses root unless told twice.
+        settings = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **(environment or {})}
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+                                        env={**os.environ, **settings})
+        self.shown = " ".join([f"{k}={v}" for k, v in (environment or {}).items()] + command)
+
+    def ask(self, kind, size, calls):
+        """One block: least, median, most, round trip before and after, wrong elements."""
+        self.process.stdin.write(f"{kind} {size} {calls}\n")
+        self.process.stdin.flush()
+        ready, _, _ = select.select([self.process.stdout], [], [], ANSWER_S)
+        line = self.process.stdout.readline() if ready else ""
+        if len(line.split()) != 6:
+            raise SystemExit(f"peers: {self.name} gave no answer to '{kind} {size} {calls}': {line!r}\n  {self.shown}")
+        return Block(*map(float, line.split()))
+
+    def end(self):
+        try:
+            self.process.stdin.close()
+            self.process.wait(10)
+        except (subprocess.TimeoutExpired, BrokenPipeError):
+            self.process.kill()
+            self.process.wait()
+        os.unlink(self.page)
+
+
+class Block:
+    def __init__(self, least, median, most, before, after, wrong):
+        self.median = median
+        self.wrong = int(wrong)
+        self.trips = (before, after)
+        places = {place(before), place(after)}
+        self.place = places.pop() if len(places) == 1 else "mixed"
+
+
+def place(round_trip_ns):
+    """As rd_placement_name() in src/cli/limits_meet.c; 0: not measured, since ranks take turns."""
+    for below, name in ((1, "turns"), (80, "smt"), (185, "near"), (1000, "far")):
+        if round_trip_ns < below:
+            return name
+    return "busy"
+
+
+class Contestant:
+    """A program and one kind of call of it."""
+
+    def __init__(self, name, program, kind="call"):
+        self.name, self.program, self.kind = name, program, kind
+
+
+def calls_for(contestant, size):
+    """As many calls as fill a block; the first block of a size also warms up."""
+    block = contestant.program.ask(contestant.kind, size, LEAST_CALLS)
+    return max(LEAST_CALLS, min(MOST_CALLS, int(BLOCK_S / (block.median * 1e-6 + 1e-9))))
+
+
+def measure(contestants, size):
+    """{placement: {contestant: [median of each good round]}}, and what was wrong with the other rounds."""
+    calls = {c.name: calls_for(c, size) for c in contestants}
+    found, lost, wrong, trips = {}, {}, 0, {}
+    for number in range(MOST_ROUNDS):
+        shift = number % len(contestants)  # so that nobody always follows the same one
+        blocks = {c.name: c.program.ask(c.kind, size, calls[c.name]) for c in contestants[shift:] + contestants[:shift]}
+        wrong += sum(b.wrong for b in blocks.values())
+        places = {b.place for b in blocks.values()}
+        if len(places) > 1:
+            places.discard("turns")  # ranks that take turns have no placement of their own
+        where = places.pop() if len(places) == 1 else "mixed"
+        if where in ("mixed", "busy"):
+            lost[where] = lost.get(where, 0) + 1
+            continue
+        for name, block in blocks.items():
+            found.setdefault(where, {}).setdefault(name, []).append(block.median)
+            trips.setdefault(where, []).extend(block.trips)
+        if any(len(rounds) >= GOOD_ROUNDS for one in found.values() for rounds in one.values()):
+            break
+    return report.Measured(size, found, lost, wrong, trips)
+
+
+def section(title, contestants, sizes):
+    print(f"\n{title}")
+    rows = []
+    for size in sizes:
+        rows.append(measure(contestants, size))
+        print(rows[-1].line([c.name for c in contestants]), flush=True)
+    return rows
+
+
+def processors():
+    """Two allowed processors, of different cores where there are."""
+    chosen, cores = [], set()
+    for cpu in sorted(os.sched_getaffinity(0)):
+        path = f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"
+        core = open(path).read() if os.path.exists(path) else str(cpu)
+        if core not in cores:
+            chosen.append(str(cpu))
+        cores.add(core)
+    if len(chosen) < 2:
+        raise SystemExit("peers: two processors are needed, one for each rank")
+    return ",".join(chosen[:2])
+
+
+def version_of(command, pattern):
+    text = subprocess.run(command, capture_output=True, text=True).stdout
+    found = re.search(pattern, text)
+    return found.group(1) if found else "of unknown version"
+
+
+class Team:
+    """The programs of this run, by name, all ended at the end."""
+
+    def __init__(self, build, cpus):
+        self.build, self.cpus, self.programs = build, cpus, []
+
+    def add(self, name, launcher, program, environment=None, cpus=None):
+        command = launcher + [f"{self.build}/peers/{program}", "PAGE", cpus or self.cpus]
+        self.programs.append(Program(name, command, environment))
+        return self.programs[-1]
+
+    def openmpi(self, name, *settings, environment=None):
+        launcher = ["mpirun.openmpi", "-n", "2", "--bind-to", "core"]
+        for key, value in (s.split("=", 1) for s in settings):
+            launcher += ["--mca", key, value]
+        return self.add(name, launcher, "openmpi", environment)
+
+    def rondo(self, name, ranks=2, environment=None):
+        launcher = [f"{self.build}/rondo", "run", "-n", str(ranks), "--no-prefix", "--"]
+        return self.add(name, launcher, "rondo", environment, self.cpus if ranks == 2 else "-")
+
+    def end(self):
+        for program in self.programs:
+            program.end()
+        self.programs = []
+
+
+def shared_memory(team):
+    vader = team.openmpi("Open MPI", "pml=ob1", "btl=self,vader", "btl_vader_single_copy_mechanism=cma")
+    ucx = team.openmpi("Open MPI, UCX", "pml=ucx", "pml_ucx_tls=any", "pml_ucx_devices=any",
+                       environment={"UCX_TLS": "self,posix,sysv,cma"})
+    mpich = team.add("MPICH", ["mpiexec.mpich", "-n", "2", "-bind-to", "core"], "mpich")
+    rondo = team.rondo("Rondo")
+    ring = team.rondo("ring", environment={"RONDO_ALGO": "ring"})
+    return [Contestant("Rondo", rondo), Contestant("Open MPI", vader), Contestant("Open MPI, UCX", ucx),
+            Contestant("MPICH", mpich), Contestant("ring", ring), Contestant("shared", rondo, "shared"),
+            Contestant("bound", rondo, "bound")]
+
+
+def tcp(team):
+    openmpi = team.openmpi("Open MPI, TCP", "pml=ob1", "btl=self,tcp", "btl_tcp_if_include=lo")
+    rondo = team.rondo("Rondo, TCP", environment={"RONDO_TRANSPORT": "tcp"})
+    limits = [Contestant(f"sockets:{s}:{p}", rondo, f"sockets:{s}:{p}")
+              for s in (1, 2, 4) for p in (64 * KIB, 256 * KIB, 1 << 40)]
+    return [Contestant("Rondo, TCP", rondo), Contestant("Open MPI, TCP", openmpi)] + limits
+
+
+def crowd(team):
+    return [Contestant(f"{name} {ranks}", team.rondo(name, ranks, {"RONDO_ALGO": name}))
+            for ranks in (2, 4, 8) for name in ("flat", "ring")]
+
+
+def main():
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("build")
+    options.add_argument("--only", choices=["shm", "tcp", "crowd"], help="this part alone; writes no files")
+    options.add_argument("--most", type=int, default=64 * MIB, help="largest size in bytes")
+    arguments = options.parse_args()
+    here = os.path.dirname(os.path.abspath(__file__))
+    team, measured, begin = Team(arguments.build, processors()), {}, time.time()
+    parts = {"shm": ("Shared memory, 2 ranks, private memory (4 KiB pages), in place, float32 sum", shared_memory, SIZES),
+             "tcp": ("TCP, 2 ranks", tcp, TCP_SIZES),
+             "crowd": ("Ring and flat at 2, 4 and 8 ranks, shared memory", crowd, CROWD_SIZES)}
+    commands = []
+    for name, (title, make, sizes) in parts.items():
+        if arguments.only in (None, name):
+            try:
+                contestants = make(team)
+                commands += [(p.name, p.shown) for p in team.programs]
+                measured[name] = section(title, contestants, [s for s in sizes if s <= arguments.most])
+            finally:
+                team.end()
+    versions = {"Open MPI": version_of(["mpirun.openmpi", "--version"], r"\) (\S+)"),
+                "MPICH": version_of(["mpiexec.mpich", "--version"], r"Version:\s+(\S+)")}
+    text, goals = report.results(measured, versions, commands, time.time() - begin)
+    print("\n" + "\n".join(goals))
+    if arguments.only is None and arguments.most == 64 * MIB:
+        report.write(os.path.join(here, "..", "RESULTS.md"), text)
+        plot.write(os.path.join(here, "..", "peers.svg"), measured["shm"])
+        print("\nwritten: bench/RESULTS.md, bench/peers.svg")
+    return 1 if any(row.wrong for rows in measured.values() for row in rows) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

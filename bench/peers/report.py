@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables, goals, and the part of bench/RESULTS.md that `make bench-peers` writes."""
+import os
+import platform
+import statistics
+
+KIB, MIB = 1 << 10, 1 << 20
+PEERS = ["Open MPI", "Open MPI, UCX", "MPICH"]
+BEGIN, END = "<!-- make bench-peers: begin -->", "<!-- make bench-peers: end -->"
+LEAST_ROUNDS = 3  # of one placement, for a figure
+
+
+def size_name(size):
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if size >= unit:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def number(x):
+    return f"{x:.2f}" if x < 100 else f"{x:.1f}" if x < 1000 else f"{x:,.0f}"
+
+
+class Measured:
+    """One size: medians by placement and contestant."""
+
+    def __init__(self, size, found, lost, wrong, trips):
+        self.size, self.lost, self.wrong = size, lost, wrong
+        self.times = {where: {name: statistics.median(rounds) for name, rounds in one.items()}
+                      for where, one in found.items() if len(next(iter(one.values()))) >= LEAST_ROUNDS}
+        self.rounds = {where: len(next(iter(one.values()))) for where, one in found.items()}
+        self.trips = {where: statistics.median(all_trips) for where, all_trips in trips.items()}
+
+    def line(self, names):
+        out = [f"{size_name(self.size):>8}"]
+        for where, times in self.times.items():
+            fastest = min((times[n] for n in names if n.startswith("sockets:")), default=None)
+            shown = [f"{n} {number(times[n])}" for n in names if not n.startswith("sockets:")]
+            out.append(f"{where} ({self.rounds[where]} rounds): " + ", ".join(shown) +
+                       (f", sockets {number(fastest)}" if fastest else ""))
+        if not self.times:
+            out.append("no placement lasted long enough")
+        if self.lost:
+            out.append("lost: " + ", ".join(f"{n} rounds {where}" for where, n in self.lost.items()))
+        if self.wrong:
+            out.append(f"WRONG: {self.wrong} elements")
+        return "  ".join(out)
+
+
+def best_peer(times):
+    return min(times[p] for p in PEERS)
+
+
+def fair_limit(times):
+    return min(t for name, t in times.items() if name.startswith("sockets:"))
+
+
+# ---- Goals ----
+
+def verdict(value, most):
+    return "met" if value <= most else "NOT met"
+
+
+def goal(lines, text, row, where, value, most):
+    """One figure that must be at most so much."""
+    lines.append((text, size_name(row.size), where, value, most, verdict(value, most)))
+
+
+def shm_goals(lines, rows):
+    for row in rows:
+        for where, t in row.times.items():
+            ratio, size = t["Rondo"] / best_peer(t), row.size
+            goal(lines, "Rondo / faster MPI", row, where, ratio, 1.0)
+            if 4 * KIB <= size <= 4 * MIB:
+                goal(lines, "Rondo / faster MPI", row, where, ratio, 0.5)
+            if size == 16 * MIB:
+                goal(lines, "Rondo / faster MPI", row, where, ratio, 0.4)
+            if size == 64 * MIB:
+                goal(lines, "Rondo / faster MPI", row, where, ratio, 0.3 if where == "far" else 0.25)
+            if size >= MIB:
+                goal(lines, "rondo_mem_alloc memory / zero-copy bound", row, where, t["shared"] / t["bound"], 1.5)
+
+
+def tcp_goals(lines, rows):
+    for row in rows:
+        for where, t in row.times.items():
+            if row.size == 16 * MIB:
+                goal(lines, "TCP: Rondo / Open MPI", row, where, t["Rondo, TCP"] / t["Open MPI, TCP"], 1.0)
+                goal(lines, "TCP: Rondo / fair limit", row, where, t["Rondo, TCP"] / fair_limit(t), 1.35)
+
+
+def crowd_goals(lines, rows):
+    for row in rows:
+        for where, t in row.times.items():
+            for ranks in (2, 4, 8):
+                goal(lines, f"ring / flat, {ranks} ranks", row, where, t[f"ring {ranks}"] / t[f"flat {ranks}"],
+                     1.6 if row.size >= MIB else 2.0)
+            if row.size == MIB:
+                goal(lines, "8 ranks / 2 ranks", row, where, t["flat 8"] / t["flat 2"], 16)
+
+
+def goals_of(measured):
+    lines = []
+    shm_goals(lines, measured.get("shm", []))
+    tcp_goals(lines, measured.get("tcp", []))
+    crowd_goals(lines, measured.get("crowd", []))
+    return lines
+
+
+# ---- Tables ----
+
+def table(head, body):
+    return ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)] + ["| " + " | ".join(row) + " |" for row in body]
+
+
+def shm_tables(rows):
+    out = []
+    for where in sorted({w for row in rows for w in row.times}):
+        chosen = [row for row in rows if where in row.times]
+        trip = statistics.median(row.trips[where] for row in chosen)
+        out += ["", f"Placement {where} (a flag's round trip {trip:.0f} ns), µs:", ""]
+        head = ["size", *PEERS, "Rondo", "Rondo / faster MPI", "Rondo, ring", "Rondo, rondo_mem_alloc", "zero-copy bound"]
+        out += table(head, [[size_name(r.size), *(number(r.times[where][p]) for p in PEERS), number(r.times[where]["Rondo"]),
+                             f"{r.times[where]['Rondo'] / best_peer(r.times[where]):.2f}",
+                             *(number(r.times[where][n]) for n in ("ring", "shared", "bound"))] for r in chosen])
+    return out
+
+
+def tcp_tables(rows):
+    out = []
+    for where in sorted({w for row in rows for w in row.times}):
+        out += ["", f"Placement {where}, µs:", ""]
+        body = []
+        for row in (r for r in rows if where in r.times):
+            t = row.times[where]
+            best = min((n for n in t if n.startswith("sockets:")), key=t.get)
+            _, sockets, piece = best.split(":")
+            how = f"{sockets} × " + (size_name(int(piece)) if int(piece) < 1 << 40 else "unlimited")
+            body.append([size_name(row.size), number(t["Open MPI, TCP"]), number(t["Rondo, TCP"]),
+                         f"{t['Rondo, TCP'] / t['Open MPI, TCP']:.2f}", number(t[best]), how,
+                         f"{t['Rondo, TCP'] / t[best]:.2f}"])
+        out += table(["size", "Open MPI", "Rondo", "Rondo / Open MPI", "fair limit", "sockets × pieces", "Rondo / limit"], body)
+    return out
+
+
+def crowd_table(rows):
+    body = []
+    for row in rows:
+        for t in row.times.values():
+            body.append([size_name(row.size)] + [number(t[f"{name} {n}"]) for n in (2, 4, 8) for name in ("flat", "ring")])
+    return [""] + table(["size", *(f"{name}, {n} ranks" for n in (2, 4, 8) for name in ("flat", "ring"))], body)
+
+
+def machine():
+    model = next((line.split(":", 1)[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
+                 platform.machine())
+    release = next((line.split("=", 1)[1].strip().strip('"') for line in open("/etc/os-release")
+                    if line.startswith("PRETTY_NAME")), "")
+    return f"{model}, {os.cpu_count()} processors, Linux {platform.release()}, {release}"
+
+
+def results(measured, versions, commands, seconds):
+    """The text for RESULTS.md, and the goals for the screen."""
+    goals = goals_of(measured)
+    shown = [f"{v:>7}  {text}, {size} ({where}): {value:.2f}, at most {most:g}" for text, size, where, value, most, v in goals]
+    if set(measured) != {"shm", "tcp", "crowd"}:
+        return "", shown
+    missed = sum(v != "met" for *_, v in goals)
+    lost = {}
+    for rows in measured.values():
+        for row in rows:
+            for where, n in row.lost.items():
+                lost[where] = lost.get(where, 0) + n
+    out = [f"Machine: {machine()}. Open MPI {versions['Open MPI']} and MPICH {versions['MPICH']}, Debian's packages.",
+           f"Command: `make bench-peers` ({seconds:.0f} s). Load average at the end: {os.getloadavg()[0]:.1f}.",
+           "Rounds that were not counted: " + (", ".join(f"{n} {w}" for w, n in lost.items()) or "none") + ".", "",
+           "### Shared memory: 2 ranks, float32 sum, in place, private memory (malloc, 4 KiB pages), buffers rewritten"]
+    out += shm_tables(measured["shm"]) + ["", "![times of the others over Rondo's](peers.svg)", ""]
+    out += ["### TCP: the same over loopback"] + tcp_tables(measured["tcp"])
+    out += ["", "### Ring and flat, and more ranks than cores (µs)"] + crowd_table(measured["crowd"])
+    out += ["", f"### Goals: {len(goals) - missed} of {len(goals)} met", ""]
+    out += table(["goal", "size", "placement", "measured", "at most", ""],
+                 [[text, size, where, f"{value:.2f}", f"{most:g}", v] for text, size, where, value, most, v in goals])
+    out += ["", "### Commands", "", "Each was started once; PAGE is a file in memory that its ranks share.", ""]
+    out += [f"- {name}: `{command}`" for name, command in dict(commands).items()]
+    return "\n".join(out), shown
+
+
+def write(path, text):
+    """Replaces what stands between the two marks."""
+    whole = open(path).read()
+    before, rest = whole.split(BEGIN, 1)
+    after = rest.split(END, 1)[1]
+    with open(path, "w") as file:
+        file.write(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * serve.h - one way of measuring for all: ranks of a contestant that wait, asleep, to be told what to time. So several
+ * libraries can take turns within milliseconds, on the same two cores, while the others use no processor.
+ *
+ * A program's arguments are PAGE, a file in memory that its ranks share, and CPUS, the processors to bind them to ("0,1";
+ * "-" binds none). Rank 0 reads lines "KIND BYTES CALLS" and answers each with one line "MIN MEDIAN MAX BEFORE AFTER
+ * WRONG": microseconds of the slowest rank, the flag's round trip in nanoseconds before and after, and how many elements
+ * of the last result were wrong on all ranks.
+ */
+#ifndef PEERS_SERVE_H
+#define PEERS_SERVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct contestant {
+    /* The buffer for this kind of call, `bytes` long, rewritten before each call; NULL: no such kind. */
+    float *(*buffer)(const char *kind, size_t bytes);
+    /* A float32 sum in place over all ranks. False when it failed, which it says. */
+    bool (*call)(const char *kind, float *data, size_t count);
+    /* Whether the result is the sum (limits only move the bytes). */
+    bool (*sums)(const char *kind);
+} contestant;
+
+enum { PEERS_MOST_BYTES = 64 << 20 };
+
+/* Binds this process, before its library starts: by the local rank that the launcher gave it. */
+void peers_bind(int argc, char **argv);
+/* Serves until the input ends. The exit status. */
+int peers_serve(int argc, char **argv, int rank, int size, const contestant *who);
+/* Ordinary malloc memory with 4 KiB pages. */
+float *peers_private_buffer(size_t bytes);
+/* Where ranks meet: valid while peers_serve() runs. */
+struct rd_meeting *peers_meeting(void);
+
+#endif

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * limits.h - what this machine allows, measured: the yardstick beside every row of `rondo bench`.
+ *
+ *   limits_meet.c    ranks of one host meet at flags; a flag's round trip tells where their cores sit
+ *   limits_share.c   memory of every rank that all ranks of the host map
+ *   limits_memory.c  the zero-copy bound: a collective whose buffers all ranks can read and write
+ *   limits_tcp.c     plain sockets between neighbours
+ *
+ * limits_meet.c and limits_memory.c know nothing of Rondo: programs that measure peers are built with them as well.
+ */
+#ifndef RD_CLI_LIMITS_H
+#define RD_CLI_LIMITS_H
+
+#include "rondo.h"
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* ---- Meeting ---- */
+
+typedef struct rd_flag {
+    _Alignas(128) _Atomic uint64_t count; /* two lines of 64 bytes: some CPUs fetch them in pairs */
+} rd_flag;
+
+/* What one rank shows the others. */
+typedef struct rd_page {
+    rd_flag arrived, ball;
+    double round_trip_ns; /* of this rank and the next one */
+    uint64_t token;       /* proves to a peer that it mapped this page and no other */
+} rd_page;
+
+typedef struct rd_meeting {
+    rd_page **pages; /* by rank */
+    int rank, size;
+    bool crowded;    /* more ranks than cores: a rank that waits makes room for the others */
+    uint64_t met, shots;
+} rd_meeting;
+
+/* Returns when all ranks are here, within about a flag's latency of one another. A rank that stays away for ten
+ * minutes ends the process, with a word on standard error. */
+void rd_meet(rd_meeting *meeting);
+
+/* A flag's round trip in nanoseconds between this rank and the next round the ring, the slowest such pair's; every
+ * rank gets the same. All ranks call it. Meaningless when crowded. */
+double rd_round_trip(rd_meeting *meeting);
+
+/* Two cores are, by a round trip in nanoseconds: "smt" siblings (about 50), "near" within one L3 cache (105 to 125),
+ * "far" in different ones (250 to 400); "busy": too long for any, so something else runs on them. */
+const char *rd_placement_name(double round_trip_ns);
+
+/* ---- Sharing ---- */
+
+/* Memory that each rank made and all have mapped: of[r] is rank r's. */
+typedef struct rd_commons {
+    void **of;
+    size_t bytes;
+    int size;
+} rd_commons;
+
+/* Every rank calls it, with the same bytes. RONDO_INVALID_USAGE: the ranks are not all on one host, or a rank may not
+ * look at another one's descriptors. The outcome is the same on every rank, and nothing is left behind on failure. */
+rondo_result rd_commons_open(rd_commons *commons, size_t bytes, rondo_comm *comm);
+void rd_commons_close(rd_commons *commons);
+
+/* ---- The zero-copy bound ---- */
+
+typedef enum rd_bound_kind {
+    RD_BOUND_ALL_REDUCE,
+    RD_BOUND_REDUCE_SCATTER,
+    RD_BOUND_ALL_GATHER,
+    RD_BOUND_BROADCAST,
+    RD_BOUND_REDUCE
+} rd_bound_kind;
+
+/* The work of one rank between two meetings, on buffers of whole lines of 64 bytes: from[r] and to[r] are rank r's (the
+ * same in place). Of an all-reduce: adds the rank's 1/N of all buffers and writes it to all. Adds 32-bit integers,
+ * which costs what floats cost, whatever the bits are. */
+void rd_bound_work(rd_bound_kind kind, unsigned char *const *from, unsigned char *const *to, int rank, int size,
+                   int root, size_t bytes);
+
+/* ---- Sockets ---- */
+
+enum { RD_STREAMS = 4 };
+
+/* Connections to the next rank and from the one before. */
+typedef struct rd_streams {
+    int out[RD_STREAMS], in[RD_STREAMS];
+    bool crowded;
+} rd_streams;
+
+/* Every rank calls it. The outcome is the same on every rank. */
+rondo_result rd_streams_open(rd_streams *streams, rondo_comm *comm);
+void rd_streams_close(rd_streams *streams);
+
+/* Sends `sends` bytes of `from` to the next rank and receives `receives` into `to`, both at once, over `sockets`
+ * connections, at most `piece` bytes a system call. Both ends give the same sockets. */
+rondo_result rd_streams_exchange(const rd_streams *streams, int sockets, size_t piece, const void *from, size_t sends,
+                                 void *to, size_t receives);
+
+#endif
