@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # make            build/librondo.so, build/librondo.a and the tool build/rondo
-# make demo       find the ring of this machine and run a verified all-reduce over it
+# make demo       this machine and its ring, checked all-reduces, a short bench, a network trained over the ring
 # make check      build and run every test; also: asan, ubsan, tsan, lint, check-layers, check-long
+# make install    PREFIX=/usr/local LIBDIR=$PREFIX/lib DESTDIR=: library, headers, tool, manual page; also: uninstall
+# make format     clang-format on the lines that differ from the last commit; FILES="a.c b.h": on whole files
+# make coverage   runs the tests and reports which lines of src/ they reach
 # make bench-peers   Rondo beside Open MPI and MPICH: tables, goals and a plot into bench/
 # V=1 shows the commands. demo and check install missing Debian packages when they can.
 
@@ -17,7 +20,7 @@ KERNEL_OPT ?= -O3
 SAN     ?=
 JOBS    ?= $(shell nproc)
 PACKAGES = gcc libc6-dev libhwloc-dev libsodium-dev libjson-c-dev libcmocka-dev
-CHECK_PACKAGES = $(PACKAGES) python3 iproute2 util-linux procps spin
+CHECK_PACKAGES = $(PACKAGES) python3 iproute2 util-linux procps spin pkgconf
 
 # A sanitizer's instrumentation keeps gcc from seeing what is initialised.
 WARN     = -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith $(if $(SAN),-Wno-maybe-uninitialized)
@@ -37,12 +40,13 @@ LIB_SRC  := $(wildcard $(addsuffix /*.c,src/base src/boot src/topo src/transport
 CLI_SRC  := $(wildcard src/cli/*.c)
 TEST_SRC := $(wildcard tests/test_*.c)
 HELP_SRC := $(filter-out $(TEST_SRC),$(wildcard tests/*.c))
-EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c))
+EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)) $(BUILD)/examples/data/digits.csv
 BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 object    = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 
 .PHONY: all demo check check-long check-layers asan ubsan tsan lint bench-peers deps clean tests run-tests
+.PHONY: install uninstall coverage format
 all: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
 
 $(BUILD)/obj/%.o: %.c
@@ -71,6 +75,10 @@ $(BUILD)/rondo: $(call object,$(CLI_SRC)) $(BUILD)/librondo.a
 $(BUILD)/examples/%: $(BUILD)/obj/examples/%.o $(BUILD)/librondo.so
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $< -L$(BUILD) -lrondo -Wl,-rpath,'$$ORIGIN/..' -lm
+
+# Example programs find their data beside themselves.
+$(BUILD)/examples/data/%: examples/data/%
+	@mkdir -p $(@D) && cp $< $@
 
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(BUILD)/librondo.so
 	@mkdir -p $(@D)
@@ -153,6 +161,43 @@ lint:
 	@$(MAKE) --no-print-directory deps NEED="clang cppcheck"
 	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/clang CC=clang all tests
 	cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 -D_GNU_SOURCE -Iinclude -Isrc src
+
+coverage:
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/coverage OPT=-O1 KERNEL_OPT=-O1 SAN=--coverage all tests
+	@tests/coverage.sh build/coverage
+
+FILES ?=
+format:
+	@$(MAKE) --no-print-directory deps NEED="clang-format"
+	$(if $(FILES),clang-format -i $(FILES),git clang-format --extensions c,h)
+
+# ---- Installing ----------------------------------------------------------------------------------------------
+PREFIX  ?= /usr/local
+LIBDIR  ?= $(PREFIX)/lib
+DESTDIR ?=
+VERSION := $(shell awk '/define RONDO_VERSION_(MAJOR|MINOR|PATCH) / {printf "%s%s", dot, $$3; dot = "."}' include/rondo.h)
+TO_LIB   = $(DESTDIR)$(LIBDIR)
+TO_INC   = $(DESTDIR)$(PREFIX)/include
+TO_BIN   = $(DESTDIR)$(PREFIX)/bin
+TO_MAN   = $(DESTDIR)$(PREFIX)/share/man/man1
+
+install: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo
+	install -d $(TO_LIB)/pkgconfig $(TO_INC) $(TO_BIN) $(TO_MAN)
+	install -m 755 $(BUILD)/librondo.so.0 $(TO_LIB)/librondo.so.$(VERSION)
+	ln -sf librondo.so.$(VERSION) $(TO_LIB)/librondo.so.0
+	ln -sf librondo.so.0 $(TO_LIB)/librondo.so
+	install -m 644 $(BUILD)/librondo.a $(TO_LIB)
+	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; s|@LIBS@|$(LIBS)|' rondo.pc.in >$(TO_LIB)/pkgconfig/rondo.pc
+	chmod 644 $(TO_LIB)/pkgconfig/rondo.pc
+	install -m 644 include/rondo*.h $(TO_INC)
+	install -m 755 $(BUILD)/rondo $(TO_BIN)
+	install -m 644 docs/rondo.1 $(TO_MAN)
+	@[ -n "$(DESTDIR)" ] || { PATH=$$PATH:/usr/sbin:/sbin; ldconfig 2>/dev/null; ldconfig -p | grep -q ' $(LIBDIR)/librondo.so.0$$'; } || \
+	echo "Programs find librondo.so.0 in $(LIBDIR) when linked with -Wl,-rpath,$(LIBDIR), or with LD_LIBRARY_PATH=$(LIBDIR)."
+
+uninstall:
+	rm -f $(TO_LIB)/librondo.so $(TO_LIB)/librondo.so.0 $(TO_LIB)/librondo.so.$(VERSION) $(TO_LIB)/librondo.a
+	rm -f $(TO_LIB)/pkgconfig/rondo.pc $(addprefix $(TO_INC)/,$(notdir $(wildcard include/rondo*.h))) $(TO_BIN)/rondo $(TO_MAN)/rondo.1
 
 clean:
 	rm -rf build

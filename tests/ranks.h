@@ -32,6 +32,7 @@ typedef struct ranks {
     int status[RANKS_MAX]; /* as waitpid gives it; -1 while it runs */
     double ended_s[RANKS_MAX]; /* since start */
     double started;
+    pid_t server; /* of the unique id, where it is not this process; else 0 */
 } ranks;
 
 /* Forks n ranks that run f. config: NULL for one with a timeout of 20 s. */
@@ -40,6 +41,10 @@ void ranks_start(ranks *all, int n, const rondo_config *config, setup_fn setup, 
 void ranks_wait(ranks *all, double seconds);
 /* Both, and every rank must have ended with status 0. */
 void ranks_run(int n, const rondo_config *config, setup_fn setup, rank_fn f, void *context);
+
+/* What start and wait do about the id: made, and at last no longer served, by this process or another. */
+rondo_unique_id ranks_unique_id(ranks *all);
+void ranks_forget_id(ranks *all);
 
 /* A test that uses time scales it by this: 1, or more under a sanitizer. */
 double test_slowness(void);

@@ -324,8 +324,8 @@ int main(void)
         cmocka_unit_test(test_goodbyes),
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_no_connection),
-        cmocka_unit_test(test_connections_of_threads),
         cmocka_unit_test(test_slow_to_answer),
+        cmocka_unit_test(test_connections_of_threads), /* last: it leaves threads in this process */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The same bits: from ring, flat and sockets, on every rank, in every run, in slices of any size, from instructions of
- * any level, and from a reduce-scatter followed by an all-gather.
+ * The same bits: from ring, flat, exchange and sockets, on every rank, in every run, in slices of any size, from
+ * instructions of any level, and from a reduce-scatter followed by an all-gather.
  */
 #include "test.h"
 
@@ -14,7 +14,7 @@
 
 static const rondo_dtype floats[] = {RONDO_FLOAT32, RONDO_FLOAT64, RONDO_FLOAT16, RONDO_BFLOAT16, RONDO_FLOAT8E4M3,
                                      RONDO_FLOAT8E5M2};
-enum { FLOATS = 6 };
+enum { FLOATS = 6, SIZES = 3 };
 
 /* Bits of finite numbers from 2^-12 to 2^12 or what the type has of it: sums depend on their order. */
 static void draw(void *at, rondo_dtype type, uint64_t seed, uint64_t i)
@@ -48,8 +48,8 @@ static uint64_t fingerprint(const void *data, size_t bytes)
 /* What all ranks of all ways must have: written by the first to come, compared by the others. */
 typedef struct known {
     const char *name; /* of the way in question */
-    size_t counts[2];
-    _Atomic uint64_t sums[2][FLOATS][RONDO_OPS];
+    size_t counts[SIZES];
+    _Atomic uint64_t sums[SIZES][FLOATS][RONDO_OPS];
 } known;
 
 static void agree(known *k, int size, size_t t, rondo_op op, uint64_t sum, int rank, int n)
@@ -81,7 +81,7 @@ static void check_parts(const unsigned char *send, const unsigned char *sum, siz
 static void bits_rank(rondo_comm *comm, int rank, int n, void *context)
 {
     known *k = context;
-    for (int size = 0; size < 2; size++)
+    for (int size = 0; size < SIZES; size++)
         for (size_t t = 0; t < FLOATS; t++) {
             size_t b = rd_dtype_bytes(floats[t]), count = k->counts[size];
             unsigned char *send = calloc(count, b), *recv = calloc(count, b);
@@ -105,12 +105,13 @@ static void same_bits(int n)
     known *k = test_shared(sizeof *k);
     k->counts[0] = 9001;               /* uneven chunks */
     k->counts[1] = 1500 * (size_t)n;
+    k->counts[2] = 17; /* short: one hop */
     for (int w = 0; w < WAYS; w++)
         for (int s = 0; s < 2; s++) {
             k->name = ways[w].name;
             way_take(&ways[w]);
             test_env("RONDO_SLICE", slices[s]);
-            test_env("RONDO_CHANNELS", s && w != WAY_FLAT ? "2" : NULL);
+            test_env("RONDO_CHANNELS", s ? "2" : NULL);
             ranks_run(n, NULL, NULL, bits_rank, k);
         }
     test_env("RONDO_SLICE", NULL);

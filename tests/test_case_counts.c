@@ -15,7 +15,7 @@ static size_t large(void) { return (size_t)(10556587 / test_slowness()) | 1; }
 static void large_rank(rondo_comm *comm, int rank, int n, void *context)
 {
     size_t count = large(), bytes = count * sizeof(float);
-    unsigned char *memory = guard_begin(bytes, 0);
+    unsigned char *memory = guard_begin(bytes, 0, false);
     float *x = (float *)(void *)memory;
     (void)context;
     for (size_t i = 0; i < count; i++) x[i] = (float)(i % 97) + (float)rank;
@@ -31,7 +31,7 @@ static void large_rank(rondo_comm *comm, int rank, int n, void *context)
 static void case_01(void **state)
 {
     (void)state;
-    for (int w = 0; w < WAYS; w++) {
+    for (int w = 0; w <= WAY_TCP; w++) {
         way_take(&ways[w]);
         ranks_run(8, NULL, NULL, large_rank, NULL);
     }

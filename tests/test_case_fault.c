@@ -44,7 +44,8 @@ static world_call lay_out(const trial *t, int n, rondo_algo algo, buffers *b)
     b->bytes[1] = t->in_place ? 0 : receives;
     for (int r = 0; r < n; r++) {
         size_t mine = (size_t)r * t->count * width;
-        for (int k = 0; k < 2; k++) b->memory[r][k] = guard_begin(b->bytes[k], (t->skew * (size_t)(r + k + 1)) % 64);
+        for (int k = 0; k < 2; k++)
+            b->memory[r][k] = guard_begin(b->bytes[k], (t->skew * (size_t)(r + k + 1)) % 64, false);
         b->send[r] = b->memory[r][0] + (t->in_place && gathers ? mine : 0);
         b->recv[r] = t->in_place ? b->memory[r][0] + (scatters ? mine : 0) : b->memory[r][1];
         trial_fill(t, r, n, b->send[r]);

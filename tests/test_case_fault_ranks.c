@@ -34,6 +34,8 @@ static void worse_rank(rondo_comm *comm, int rank, int n, void *context)
     make_worse(comm, seed);
     trial large = {.collective = RONDO_COLL_ALL_REDUCE, .dtype = RONDO_FLOAT32, .count = 105565, .in_place = true};
     trial_run(&large, comm);
+    large.shared = seed + 1;
+    trial_run(&large, comm);
     for (uint64_t k = 0; k < 40; k++) {
         uint64_t draw = mix(seed, k), slices = 1024 * un * (draw >> 8 & 3) + (draw >> 10 & 1);
         trial t = trial_draw(draw, n, draw & 1 ? (draw >> 8) % (2 * un + 2) : slices);
@@ -52,7 +54,7 @@ static void case_fault_links(void **state)
     for (uint64_t seed = 0; seed < 6; seed++)
         for (int w = 0; w < WAYS; w++) {
             way_take(&ways[w]);
-            test_env("RONDO_CHANNELS", seed % 2 && w != WAY_FLAT ? "2" : NULL);
+            test_env("RONDO_CHANNELS", seed % 2 ? "2" : NULL);
             ranks_run(2 + (int)seed % 4, NULL, NULL, worse_rank, &seed);
         }
     test_env("RONDO_SLICE", NULL);
@@ -86,7 +88,8 @@ static void failing_rank(rondo_comm *comm, int rank, int n, void *context)
     snprintf(first, sizeof first, "%s", rondo_last_error(comm));
     const rd_wire *ring = f->sending ? comm->wiring.ring_out[0] : comm->wiring.ring_in[0];
     snprintf(peer, sizeof peer, "link with rank %d", ring->link->peer);
-    if (rank == 1 && f->way != &ways[WAY_FLAT]) CHECK(strstr(first, peer), "\"%s\" lacks \"%s\"", first, peer);
+    if (rank == 1 && (f->way == &ways[WAY_RING] || f->way == &ways[WAY_TCP]))
+        CHECK(strstr(first, peer), "\"%s\" lacks \"%s\"", first, peer);
     if (rank == 1) CHECK(strstr(first, f->way->transport), "\"%s\" lacks %s", first, f->way->transport);
     if (rank == 1 && f->with == RONDO_LINK_BROKEN)
         CHECK(strstr(first, "as the fault wrapper"), "\"%s\" lacks the reason", first);

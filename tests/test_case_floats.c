@@ -45,7 +45,7 @@ static double chosen(rondo_op op, double a, double b)
 static void check_chosen(rondo_comm *comm, int rank, int n, rondo_dtype type, rondo_op op)
 {
     size_t b = rd_dtype_bytes(type);
-    unsigned char *x = guard_begin(COUNT * b, 0);
+    unsigned char *x = guard_begin(COUNT * b, 0, false);
     for (size_t i = 0; i < COUNT; i++) element_put(x + i * b, type, special(type, rank, i));
     SUCCEEDS(rondo_all_reduce(x, x, COUNT, type, op, comm, NULL), comm);
     for (size_t i = 0; i < COUNT; i++) {
@@ -62,7 +62,7 @@ static void check_tiny(rondo_comm *comm, int rank, int n, rondo_dtype type)
 {
     size_t b = rd_dtype_bytes(type);
     double tiny = element_smallest(type);
-    unsigned char *x = guard_begin(COUNT * b, 0);
+    unsigned char *x = guard_begin(COUNT * b, 0, false);
     static const rondo_op ops[] = {RONDO_SUM, RONDO_PROD, RONDO_MIN, RONDO_MAX};
     for (int k = 0; k < 4; k++) {
         for (size_t i = 0; i < COUNT; i++) {

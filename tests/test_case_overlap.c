@@ -45,7 +45,7 @@ static void try_shift(const trial *t, long shift, rondo_comm *comm)
     int rank = rondo_comm_rank(comm), n = rondo_comm_size(comm);
     size_t b = rd_dtype_bytes(t->dtype), sends = trial_sends(t, n) * b, receives = trial_receives(t, n) * b;
     size_t both = sends + receives + (size_t)labs(shift);
-    unsigned char *memory = guard_begin(both, 0), *before = malloc(both);
+    unsigned char *memory = guard_begin(both, 0, false), *before = malloc(both);
     unsigned char *send = memory + (shift < 0 ? -shift : 0), *recv = memory + (shift < 0 ? 0 : shift);
     trial_fill(t, rank, n, send);
     memcpy(before, memory, both);
@@ -67,7 +67,7 @@ static void side_by_side(const trial *t, bool recv_first, rondo_comm *comm)
     char name[160], text[256];
     int rank = rondo_comm_rank(comm), n = rondo_comm_size(comm);
     size_t b = rd_dtype_bytes(t->dtype), sends = trial_sends(t, n) * b, receives = trial_receives(t, n) * b;
-    unsigned char *memory = guard_begin(sends + receives, 0);
+    unsigned char *memory = guard_begin(sends + receives, 0, false);
     unsigned char *send = memory + (recv_first ? receives : 0), *recv = memory + (recv_first ? 0 : sends);
     trial_fill(t, rank, n, send);
     rondo_result r = trial_call(t, send, recv, comm);

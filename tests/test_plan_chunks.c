@@ -135,7 +135,10 @@ static void test_refusals(void **state)
         {cast, flat, 3, 1, 2, NULL, NULL, -1},
         {RONDO_COLL_REDUCE, flat, 3, 1, 2, NULL, NULL, -1},
         {RONDO_COLLECTIVES, ring, 3, 1, 2, NULL, NULL, -1},
-        {sum, 2, 3, 1, 2, NULL, NULL, -1},
+        {sum, RONDO_ALGO_EXCHANGE, 3, 1, 2, NULL, NULL, 0},
+        {cast, RONDO_ALGO_EXCHANGE, 3, 1, 2, NULL, NULL, -1},
+        {RONDO_COLL_REDUCE_SCATTER, RONDO_ALGO_EXCHANGE, 3, 1, 0, NULL, NULL, -1},
+        {sum, 3, 3, 1, 2, NULL, NULL, -1},
     };
     rondo_plan p, before;
     (void)state;
@@ -150,12 +153,45 @@ static void test_refusals(void **state)
     }
 }
 
+/* In an exchange every rank hands its whole message to every other once, and meets the others' in ring order. */
+static void test_exchange(void **state)
+{
+    static int32_t order[64];
+    (void)state;
+    for (int32_t n = 1; n <= 64; n++) {
+        int32_t stride = n % 7 ? 7 : 5; /* a ring that is not the ranks' order, where n allows one */
+        for (int32_t at = 0; at < n; at++) order[at] = n % stride ? at * stride % n : at;
+        for (int32_t at = 0; at < n; at++) {
+            rondo_plan p = {0}, q;
+            uint64_t sent = 0;
+            assert_int_equal(rondo_plan_init(&p, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_EXCHANGE, n, order[at], 0, 10, order,
+                                             NULL, 1), 0);
+            assert_int_equal(p.steps, n - 1);
+            for (int32_t s = 0; s < p.steps; s++) {
+                rondo_step t = rondo_plan_step(&p, s);
+                assert_int_equal(t.recv_from, order[(at + 1 + s) % n]);
+                assert_int_equal(t.action, s == n - 2 ? RONDO_FINISH : RONDO_REDUCE);
+                assert_true(t.send_own && t.recv_own && !t.send_wide && !t.recv_wide);
+                assert_true(t.send_chunk == RONDO_WHOLE && t.recv_chunk == RONDO_WHOLE);
+                assert_int_equal(rondo_chunk(&p, t.send_chunk).count, 10);
+                sent |= UINT64_C(1) << t.send_to;
+                /* whom I send to in step s receives from me in step s */
+                rondo_plan_init(&q, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_EXCHANGE, n, t.send_to, 0, 10, order, NULL, 1);
+                assert_int_equal(rondo_plan_step(&q, s).recv_from, order[at]);
+            }
+            assert_int_equal(__builtin_popcountll(sent), n - 1);
+            assert_false(sent >> order[at] & 1);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_chunks),
         cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_exchange),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

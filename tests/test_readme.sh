@@ -7,6 +7,7 @@ build=$(realpath "${RONDO_BUILD:-$(dirname "$0")/../build}")
 cd "$(dirname "$0")/.." || exit 1
 [ -e "$build/librondo.so" ] && [ -x "$build/rondo" ] || { echo "ERROR: no library or tool in $build; run make"; exit 1; }
 tmp=$(mktemp -d) failed=0
+mkdir "$tmp/examples"
 trap 'rm -rf "$tmp"' EXIT
 fail() {
     echo "ERROR: $1"; shift; failed=1
@@ -14,11 +15,11 @@ fail() {
 }
 
 # The program: the first block of C. It is examples/hello.c, and the README's command builds it.
-awk '/^```c$/ {on = 1; next} /^```$/ {if (on) exit} on' README.md >"$tmp/hello.c"
-[ -s "$tmp/hello.c" ] || fail "no program in README.md"
-grep -v SPDX examples/hello.c | diff "$tmp/hello.c" - >"$tmp/diff" ||
+awk '/^```c$/ {on = 1; next} /^```$/ {if (on) exit} on' README.md >"$tmp/examples/hello.c"
+[ -s "$tmp/examples/hello.c" ] || fail "no program in README.md"
+grep -v SPDX examples/hello.c | diff "$tmp/examples/hello.c" - >"$tmp/diff" ||
     fail "not the program of examples/hello.c" "$tmp/diff"
-lines=$(sed -n '/^int main/,$p' "$tmp/hello.c" | wc -l)
+lines=$(sed -n '/^int main/,$p' "$tmp/examples/hello.c" | wc -l)
 [ "$lines" -le 16 ] || fail "the program has grown to $lines lines"
 # A library built with a sanitizer needs a program built with it.
 case $(nm -D "$build/librondo.so" | grep -oE '__(asan|tsan|ubsan)_' | sort -u | head -1) in
@@ -41,9 +42,9 @@ sed -i 's/ *$//' "$tmp/want"
 [ -s "$tmp/want" ] || fail "no settings found in src/base/env.h"
 diff "$tmp/have" "$tmp/want" >"$tmp/diff" || fail "settings (<: README, >: src/base/env.h)" "$tmp/diff"
 
-for path in $(grep -oE '\]\([^)#]+' README.md | cut -c3-); do
-    [ -e "$path" ] || fail "README.md names $path, which is not there"
+for path in $(grep -ohE '\]\([^)#]+' README.md CONTRIBUTING.md | cut -c3-); do
+    [ -e "$path" ] || fail "README.md or CONTRIBUTING.md names $path, which is not there"
 done
-for target in demo check check-layers; do grep -q "^$target:" Makefile || fail "no target $target"; done
+for target in demo check check-layers install uninstall; do grep -q "^$target:" Makefile || fail "no target $target"; done
 [ $failed = 0 ] && echo "readme: all well"
 exit $failed

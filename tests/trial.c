@@ -10,9 +10,11 @@
 #define UNWRITTEN 0xC3
 
 const struct way ways[WAYS] = {
-    [WAY_FLAT] = {"shm flat", "shm", NULL},
+    [WAY_FLAT] = {"shm flat", "shm", "flat"},
     [WAY_RING] = {"shm ring", "shm", "ring"},
     [WAY_TCP] = {"tcp", "tcp", NULL},
+    [WAY_AUTO] = {"shm", "shm", NULL},
+    [WAY_EXCHANGE] = {"shm exchange", "shm", "exchange"},
 };
 
 void way_take(const struct way *way)
@@ -25,12 +27,16 @@ void way_take(const struct way *way)
 
 static unsigned char canary(size_t i) { return (unsigned char)(0x5A ^ (i * 29)); }
 
-unsigned char *guard_begin(size_t bytes, size_t skew)
+unsigned char *guard_begin(size_t bytes, size_t skew, bool shared)
 {
     size_t whole = GUARD + bytes + 2 * GUARD;
-    unsigned char *base = aligned_alloc(64, (whole + 63) / 64 * 64), *memory = base + GUARD + skew;
-    base[0] = (unsigned char)skew;
-    for (size_t i = 1; i < GUARD + skew; i++) base[i] = canary(i);
+    void *base = NULL;
+    if (!shared) base = aligned_alloc(64, (whole + 63) / 64 * 64);
+    else if (rondo_mem_alloc(&base, whole, NULL) != RONDO_SUCCESS) base = NULL;
+    if (!base) abort();
+    unsigned char *before = base, *memory = before + GUARD + skew;
+    before[0] = shared;
+    for (size_t i = 1; i < GUARD + skew; i++) before[i] = canary(i);
     for (size_t i = 0; i < GUARD; i++) memory[bytes + i] = canary(i);
     memset(memory, UNWRITTEN, bytes);
     return memory;
@@ -40,10 +46,11 @@ bool guard_end(unsigned char *memory, size_t bytes)
 {
     size_t skew = (uintptr_t)memory % 64;
     unsigned char *base = memory - skew - GUARD;
-    bool intact = base[0] == skew;
+    bool intact = base[0] <= 1;
     for (size_t i = 1; i < GUARD + skew; i++) intact &= base[i] == canary(i);
     for (size_t i = 0; i < GUARD; i++) intact &= memory[bytes + i] == canary(i);
-    free(base);
+    if (base[0]) intact &= rondo_mem_free(base, NULL) == RONDO_SUCCESS;
+    else free(base);
     return intact;
 }
 
@@ -51,6 +58,7 @@ bool guard_end(unsigned char *memory, size_t bytes)
 
 static bool scatters(const trial *t) { return t->collective == RONDO_COLL_REDUCE_SCATTER; }
 static bool gathers(const trial *t) { return t->collective == RONDO_COLL_ALL_GATHER; }
+static bool shares(const trial *t, int rank, uint64_t bit) { return t->shared && mix(t->shared, (uint64_t)rank) & bit; }
 static bool reads(const trial *t, int rank) { return t->collective != RONDO_COLL_BROADCAST || rank == t->root; }
 static bool writes(const trial *t, int rank) { return t->collective != RONDO_COLL_REDUCE || rank == t->root; }
 
@@ -65,6 +73,7 @@ trial trial_draw(uint64_t seed, int n, size_t count)
         .count = count,
         .in_place = draw >> 40 & 1,
         .skew = (draw >> 41) % 8,
+        .shared = draw >> 44 & 3 ? 0 : draw,
         .seed = seed,
     };
 }
@@ -97,8 +106,9 @@ const char *trial_name(const trial *t, char *text, size_t bytes)
 {
     static const char *const names[RONDO_COLLECTIVES] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
                                                          "reduce"};
-    snprintf(text, bytes, "%s of %zu %s, %s, root %d%s, skew %zu", names[t->collective], t->count,
-             rd_dtype_name(t->dtype), rd_op_name(t->op), t->root, t->in_place ? ", in place" : "", t->skew);
+    snprintf(text, bytes, "%s of %zu %s, %s, root %d%s%s, skew %zu", names[t->collective], t->count,
+             rd_dtype_name(t->dtype), rd_op_name(t->op), t->root, t->in_place ? ", in place" : "",
+             t->shared ? ", shared" : "", t->skew);
     return text;
 }
 
@@ -150,7 +160,8 @@ static void run_apart(const trial *t, rondo_comm *comm, const char *name)
     size_t b = rd_dtype_bytes(t->dtype), send_bytes = trial_sends(t, n) * b, recv_bytes = trial_receives(t, n) * b;
     /* What a rank does not use may be NULL, or memory that stays as it is. */
     bool spare = t->seed % 2;
-    unsigned char *send = guard_begin(send_bytes, t->skew), *recv = guard_begin(recv_bytes, t->skew * 5 % 64);
+    unsigned char *send = guard_begin(send_bytes, t->skew, shares(t, rank, 1));
+    unsigned char *recv = guard_begin(recv_bytes, t->skew * 5 % 64, shares(t, rank, 2));
     trial_fill(t, rank, n, send);
     rondo_result r = trial_call(t, reads(t, rank) || spare ? send : NULL, writes(t, rank) || spare ? recv : NULL, comm);
     CHECK(r == RONDO_SUCCESS, "%s: %s: %s", name, rondo_result_string(r), rondo_last_error(comm));
@@ -167,7 +178,7 @@ static void run_in_place(const trial *t, rondo_comm *comm, const char *name)
     int rank = rondo_comm_rank(comm), n = rondo_comm_size(comm);
     size_t b = rd_dtype_bytes(t->dtype), sends = trial_sends(t, n), receives = trial_receives(t, n);
     size_t bytes = (sends > receives ? sends : receives) * b, mine = (size_t)rank * t->count;
-    unsigned char *memory = guard_begin(bytes, t->skew);
+    unsigned char *memory = guard_begin(bytes, t->skew, shares(t, rank, 1));
     unsigned char *send = memory + (gathers(t) ? mine * b : 0), *recv = memory + (scatters(t) ? mine * b : 0);
     if (reads(t, rank)) trial_fill(t, rank, n, send);
     rondo_result r = trial_call(t, send, recv, comm);

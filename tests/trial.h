@@ -15,12 +15,13 @@
 struct way {
     const char *name, *transport, *algo;
 };
-enum { WAY_FLAT, WAY_RING, WAY_TCP, WAYS };
+enum { WAY_FLAT, WAY_RING, WAY_TCP, WAY_AUTO, WAY_EXCHANGE, WAYS };
 extern const struct way ways[WAYS];
 void way_take(const struct way *way);
 
-/* Memory between two guards, `skew` bytes off a cache line. Free by guard_end, which is false when a guard was hurt. */
-unsigned char *guard_begin(size_t bytes, size_t skew);
+/* Memory between two guards, `skew` bytes off a cache line; shared: from rondo_mem_alloc. Free by guard_end, which is
+ * false when a guard was hurt. */
+unsigned char *guard_begin(size_t bytes, size_t skew, bool shared);
 bool guard_end(unsigned char *memory, size_t bytes);
 
 typedef struct trial {
@@ -31,10 +32,11 @@ typedef struct trial {
     size_t count; /* as the call has it */
     bool in_place;
     size_t skew;
-    uint64_t seed; /* of the data */
+    uint64_t shared; /* seed of which buffers on which ranks are shared; 0: none */
+    uint64_t seed;   /* of the data */
 } trial;
 
-/* Any collective, type, operator, root and place, drawn from a seed; the count is the caller's. */
+/* Any collective, type, operator, root and memory, drawn from a seed; the count is the caller's. */
 trial trial_draw(uint64_t seed, int n, size_t count);
 
 /* Elements in each buffer, and where in the larger one the smaller one lies in place. */

@@ -171,6 +171,12 @@ static bool store(const struct rd_setting_info *s, const char *text, rd_settings
     return true;
 }
 
+bool rd_setting_valid(const struct rd_setting_info *s, const char *text)
+{
+    rd_settings scratch;
+    return store(s, text, &scratch);
+}
+
 void rd_setting_range(const struct rd_setting_info *s, char *text, size_t bytes)
 {
     char copy[128];
@@ -313,31 +319,49 @@ static bool is_known(const char *entry, size_t length)
 }
 
 /* Compared without the prefix that all share, or everything would be near everything. */
-static void warn_unknown(const char *entry, size_t length)
+static const char *nearest_setting(const char *name)
 {
-    char name[96], list[512] = "";
     const char *names[SETTINGS + 1];
-    snprintf(name, sizeof name, "%.*s", length < 90 ? (int)length : 90, entry);
     for (int i = 0; i < SETTINGS; i++) names[i] = rd_setting_table[i].name + strlen(PREFIX);
     names[SETTINGS] = other_names[0] + strlen(PREFIX);
     const char *nearest = rd_nearest(name + strlen(PREFIX), names, SETTINGS + 1);
-    if (nearest) {
-        rd_log(RD_LOG_WARN, "%s is not a setting, ignored; did you mean " PREFIX "%s?", name, nearest);
+    return nearest ? nearest - strlen(PREFIX) : NULL;
+}
+
+int rd_settings_unknown(struct rd_unknown_setting *list, int room)
+{
+    int count = 0;
+    for (char **entry = environ; entry && *entry; entry++) {
+        size_t length = strcspn(*entry, "=");
+        if (strncmp(*entry, PREFIX, strlen(PREFIX)) != 0 || is_known(*entry, length)) continue;
+        if (count++ >= room) continue;
+        struct rd_unknown_setting *unknown = &list[count - 1];
+        snprintf(unknown->name, sizeof unknown->name, "%.*s", length < 90 ? (int)length : 90, *entry);
+        unknown->nearest = nearest_setting(unknown->name);
+    }
+    return count;
+}
+
+static void warn_unknown(const struct rd_unknown_setting *unknown)
+{
+    char list[512] = "";
+    if (unknown->nearest) {
+        rd_log(RD_LOG_WARN, "%s is not a setting, ignored; did you mean %s?", unknown->name, unknown->nearest);
         return;
     }
     for (size_t i = 0, used = 0; i < SETTINGS && used < sizeof list; i++)
         used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", rd_setting_table[i].name);
-    rd_log(RD_LOG_WARN, "%s is not a setting, ignored; there are %s", name, list);
+    rd_log(RD_LOG_WARN, "%s is not a setting, ignored; there are %s", unknown->name, list);
 }
 
 static void warn_all_unknown(void)
 {
+    enum { MOST = 16 };
     static atomic_flag done = ATOMIC_FLAG_INIT;
+    struct rd_unknown_setting unknown[MOST];
     if (atomic_flag_test_and_set(&done)) return;
-    for (char **entry = environ; entry && *entry; entry++) {
-        size_t length = strcspn(*entry, "=");
-        if (strncmp(*entry, PREFIX, strlen(PREFIX)) == 0 && !is_known(*entry, length)) warn_unknown(*entry, length);
-    }
+    int count = rd_settings_unknown(unknown, MOST);
+    for (int i = 0; i < count && i < MOST; i++) warn_unknown(&unknown[i]);
 }
 
 rondo_result rd_settings_load(rd_settings *settings, const rondo_config *config)

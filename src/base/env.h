@@ -7,6 +7,8 @@
 
 #include "rondo.h"
 
+#include <stdbool.h>
+
 /* SETTING(field, "RONDO_NAME", kind, default text, least, most, "choices or NULL", "help")
  * kinds: SECONDS (double), NUMBER (long), BYTES (long, a multiple of 64, accepts K and M), CHOICE (index into the
  * |-separated choices), TEXT (const char *, NULL when unset), SWITCH (0 or 1; also off, no, false, on, yes, true) */
@@ -89,6 +91,16 @@ extern const int rd_setting_count;
 void rd_setting_range(const struct rd_setting_info *setting, char *text, size_t bytes); /* "1 to 8", "ring or flat" */
 /* The value in force; of a key only whether there is one. */
 void rd_setting_value(const struct rd_setting_info *setting, const rd_settings *settings, char *text, size_t bytes);
+
+/* Whether `text` is a value of this setting. */
+bool rd_setting_valid(const struct rd_setting_info *setting, const char *text);
+/* Variables that begin with RONDO_ and mean nothing, each with the setting whose name is nearest (NULL: none is). Returns
+ * how many there are, of which the first `room` are listed. */
+struct rd_unknown_setting {
+    char name[96];
+    const char *nearest;
+};
+int rd_settings_unknown(struct rd_unknown_setting *list, int room);
 
 /* The candidate nearest to `word` by edit distance (a letter added, dropped, replaced, or two swapped; case does not
  * count), the first of equals; NULL when none is within a third of the word's length. For "did you mean". */

@@ -8,6 +8,9 @@
 /* argv[0] is the subcommand's name. Returns the exit status. */
 int rd_cli_run(int argc, char **argv);
 int rd_cli_bench(int argc, char **argv);
+int rd_cli_teach(int argc, char **argv);
+int rd_cli_topo(int argc, char **argv);
+int rd_cli_doctor(int argc, char **argv);
 
 /* Exit statuses of the tool's own: wrong use, and the shell's for a program that cannot be started. */
 enum { RD_EXIT_USAGE = 2, RD_EXIT_NOT_EXECUTABLE = 126, RD_EXIT_NOT_FOUND = 127 };

@@ -15,6 +15,9 @@ static const struct command {
 } commands[] = {
     {"run", "start the ranks of a job on this machine", rd_cli_run},
     {"bench", "measure a collective beside what this machine allows", rd_cli_bench},
+    {"teach", "step through a real all-reduce", rd_cli_teach},
+    {"topo", "this machine, and the ring that ranks on it would form", rd_cli_topo},
+    {"doctor", "what Rondo finds here, what is missing, every setting", rd_cli_doctor},
     {"help", "this text, or that of a command: rondo help run", help_main},
     {"version", "the version of the tool and its library", version_main},
 };

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define EXCHANGE_MOST 2048 /* bytes that a rank sends in an exchange, up to which one hop beats two */
+#define EXCHANGE_MOST 1024 /* bytes that a rank sends in an exchange, up to which one hop beats two */
 
 /* Leaves the text of a failed call where rondo_last_error(comm) finds it. */
 static rondo_result note(rondo_comm *comm, rondo_result result, const char *text)

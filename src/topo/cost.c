@@ -28,25 +28,29 @@
 
 #include <stdbool.h>
 
-enum {
-    SAME_CORE = 25,
-    SAME_L2 = 40,
-    SAME_L3 = 55,
-    SAME_NUMA = 160,
-    SAME_PACKAGE = 190,
-    SAME_HOST = 300,
-    OTHER_HOST = 5000
+enum closest { CORE, L2, L3, NUMA, PACKAGE, HOST, NOTHING };
+
+static const struct {
+    uint32_t ns;
+    const char *name;
+} shared[] = {
+    [CORE] = {25, "core"},         [L2] = {40, "L2 cache"},  [L3] = {55, "L3 cache"},      [NUMA] = {160, "NUMA node"},
+    [PACKAGE] = {190, "package"}, [HOST] = {300, "host"}, [NOTHING] = {5000, "network"},
 };
 
 static bool both_in(int32_t a, int32_t b) { return a >= 0 && a == b; }
 
-uint32_t rd_cost(const rd_place *a, const rd_place *b)
+static enum closest closest(const rd_place *a, const rd_place *b)
 {
-    if (a->host != b->host) return OTHER_HOST;
-    if (both_in(a->core, b->core)) return SAME_CORE;
-    if (both_in(a->l2, b->l2)) return SAME_L2;
-    if (both_in(a->l3, b->l3)) return SAME_L3;
-    if (both_in(a->numa, b->numa) && a->package == b->package) return SAME_NUMA;
-    if (both_in(a->package, b->package)) return SAME_PACKAGE;
-    return SAME_HOST;
+    if (a->host != b->host) return NOTHING;
+    if (both_in(a->core, b->core)) return CORE;
+    if (both_in(a->l2, b->l2)) return L2;
+    if (both_in(a->l3, b->l3)) return L3;
+    if (both_in(a->numa, b->numa) && a->package == b->package) return NUMA;
+    if (both_in(a->package, b->package)) return PACKAGE;
+    return HOST;
 }
+
+uint32_t rd_cost(const rd_place *a, const rd_place *b) { return shared[closest(a, b)].ns; }
+
+const char *rd_shared_name(const rd_place *a, const rd_place *b) { return shared[closest(a, b)].name; }

@@ -168,6 +168,32 @@ rondo_result rd_place_of_pu(const rd_machine *machine, int pu, rd_place *place)
     return RONDO_SUCCESS;
 }
 
+int rd_machine_pus(const rd_machine *machine) { return hwloc_get_nbobjs_by_type(machine->topology, HWLOC_OBJ_PU); }
+
+rondo_result rd_machine_pu(const rd_machine *machine, int pu, rd_pu *unit)
+{
+    rd_pu found = {.allowed = true};
+    rondo_result result = rd_place_of_pu(machine, pu, &found.place);
+    if (result != RONDO_SUCCESS) return result;
+    found.os_index = (int)hwloc_get_obj_by_type(machine->topology, HWLOC_OBJ_PU, (unsigned)pu)->os_index;
+    if (hwloc_topology_is_thissystem(machine->topology)) {
+        hwloc_bitmap_t bound = binding(machine, getpid());
+        if (!bound) return RONDO_SYSTEM_ERROR;
+        found.allowed = hwloc_bitmap_isset(bound, (unsigned)found.os_index);
+        hwloc_bitmap_free(bound);
+    }
+    *unit = found;
+    return RONDO_SUCCESS;
+}
+
+uint64_t rd_machine_bytes(const rd_machine *machine, rd_storage what, int index)
+{
+    static const hwloc_obj_type_t types[] = {HWLOC_OBJ_L2CACHE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_NUMANODE};
+    hwloc_obj_t object = index < 0 ? NULL : hwloc_get_obj_by_type(machine->topology, types[what], (unsigned)index);
+    if (!object || !object->attr) return 0;
+    return what == RD_STORAGE_NUMA ? object->attr->numanode.local_memory : object->attr->cache.size;
+}
+
 /* A cgroup's CPU quota (cpu.max) is left out on purpose. It takes time from all threads alike and puts no two of them
  * on one processing unit, so that ranks within it have a unit each, and a waiting rank that gave up its own would
  * only wake later. What it could save is what spinning burns, and that is bounded (RONDO_SPIN, then sleep). */

@@ -36,12 +36,26 @@ rondo_result rd_place_here(rd_place *place);
 rondo_result rd_place_of_pu(const rd_machine *machine, int pu, rd_place *place);
 /* One line for people: "2 packages, 2 NUMA nodes, 4 L3 caches, 16 cores, 32 PUs (24 allowed)". */
 void rd_machine_describe(const rd_machine *machine, char *text, size_t bytes);
+/* Of one processing unit (hwloc's logical index): its place, the number that the operating system gives it, and whether
+ * this process may run there (on a machine from a description: always). */
+typedef struct rd_pu {
+    rd_place place;
+    int os_index;
+    bool allowed;
+} rd_pu;
+int rd_machine_pus(const rd_machine *machine);
+rondo_result rd_machine_pu(const rd_machine *machine, int pu, rd_pu *unit);
+/* Bytes of a cache, or of a NUMA node's memory; 0 when they are not known or there is no such thing. */
+typedef enum rd_storage { RD_STORAGE_L2, RD_STORAGE_L3, RD_STORAGE_NUMA } rd_storage;
+uint64_t rd_machine_bytes(const rd_machine *machine, rd_storage what, int index);
 /* Processing units this process may run on, by its first thread's binding. Says nothing of other ranks: of two that are
  * bound to a unit each, both see 1. For that there is rd_crowded(). */
 int rd_allowed_pus(void);
 
 /* Nanoseconds of a cache line from one place to the other; a documented table by the closest thing both share. */
 uint32_t rd_cost(const rd_place *a, const rd_place *b);
+/* That thing: "core", "L2 cache", "L3 cache", "NUMA node", "package", "host"; "network" when they share none. */
+const char *rd_shared_name(const rd_place *a, const rd_place *b);
 
 /* true when more ranks of `host` are bound to some processing units than there are of these: some must take turns, and
  * one that spins may keep the one it waits for from running. places: one per rank, n of them, of any host. */
