@@ -10,7 +10,7 @@ find "$build/obj" -name '*.gcda' -delete
 "$here/run.sh" "$build"; rc=$?
 find "$build/obj/src" "$build/obj/tests" -name '*.gcda' | sort | while read -r data; do
     ${GCOV:-gcov} --stdout "$data" 2>/dev/null
-done | awk -F: -v missed="$build/coverage.txt" '
+done | awk -F: -v OFS=: -v missed="$build/coverage.txt" '
     { sub(/^ +/, "", $1); line = $2 + 0 }
     line == 0 && $3 == "Source" { file = $4; next }
     file !~ /^(src|include)\// || $1 == "-" || line == 0 { next }
