@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # make            build/librondo.so, build/librondo.a and the tool build/rondo
-# make demo       find the ring of this machine and run a verified all-reduce over it
+# make demo       this machine and its ring, checked all-reduces, a short bench, a network trained over the ring
 # make check      build and run every test; also: asan, ubsan, tsan, lint, check-layers, check-long
 # make install    PREFIX=/usr/local LIBDIR=$PREFIX/lib DESTDIR=: library, headers, tool, manual page; also: uninstall
 # make format     clang-format on the lines that differ from the last commit; FILES="a.c b.h": on whole files
@@ -20,7 +20,7 @@ KERNEL_OPT ?= -O3
 SAN     ?=
 JOBS    ?= $(shell nproc)
 PACKAGES = gcc libc6-dev libhwloc-dev libsodium-dev libjson-c-dev libcmocka-dev
-CHECK_PACKAGES = $(PACKAGES) python3 iproute2 util-linux procps spin
+CHECK_PACKAGES = $(PACKAGES) python3 iproute2 util-linux procps spin pkgconf
 
 # A sanitizer's instrumentation keeps gcc from seeing what is initialised.
 WARN     = -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith $(if $(SAN),-Wno-maybe-uninitialized)
@@ -163,13 +163,13 @@ lint:
 	cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 -D_GNU_SOURCE -Iinclude -Isrc src
 
 coverage:
-	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/coverage OPT=-O0 KERNEL_OPT=-O0 SAN="--coverage -fprofile-update=atomic" all tests
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/coverage OPT=-O1 KERNEL_OPT=-O1 SAN="--coverage -include tests/coverage.h" all tests
 	@tests/coverage.sh build/coverage
 
 FILES ?=
 format:
 	@$(MAKE) --no-print-directory deps NEED="clang-format"
-	$(if $(FILES),clang-format -i $(FILES),git clang-format --extensions c,h)
+	$(if $(FILES),clang-format -i $(FILES),git clang-format --force --extensions c,h)
 
 # ---- Installing ----------------------------------------------------------------------------------------------
 PREFIX  ?= /usr/local

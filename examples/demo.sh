@@ -11,7 +11,6 @@ log=$logs/log
 
 say() { printf '%s\n' "$@"; }
 part() { say "" "== $1" ""; [ $# = 1 ] || say "\$ $2" ""; }
-offers() { "$build/rondo" --help | grep -q "^  $1 "; } # whether the tool has this command
 broken() { # WHAT STATUS
     failed=$((failed + 1)); say "   FAILED: $1 (status $2):"; sed '/./s/^/   /' "$log"
 }
@@ -89,11 +88,9 @@ train() {
 }
 
 say "" "Rondo demo: processes on this machine find one another, form a ring, and add up their arrays over it."
-if offers topo; then machine
-else say "" "Machine: $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -1), $(nproc) processors for us, $(uname -sr)"
-fi
+machine
 reduce
-if offers bench; then bench; fi
+bench
 train
 
 say ""
@@ -103,12 +100,12 @@ if [ $failed != 0 ]; then
 fi
 say "All $runs runs were right on every rank." "" "Next:"
 try() { printf '  %-68s %s\n' "$1" "$2"; }
-if offers teach; then try "$build/rondo teach -n 3 --step" "step through an all-reduce: what moves, what is added"; fi
+try "$build/rondo teach -n 3 --step" "step through an all-reduce: what moves, what is added"
 try "$build/rondo run -n 4 -- $build/examples/hello" "the smallest program (examples/hello.c)"
 try "$build/rondo run -n 3 -- $build/examples/train_digits -e 5" "training (examples/train_digits.c)"
 try "RONDO_ALGO=ring $build/rondo run -n 4 -- $build/examples/verify" "the ring also where flat would be chosen"
-if offers bench; then try "$build/rondo bench -n 2 --transport tcp" "the same measured over TCP"; fi
-if offers doctor; then try "$build/rondo doctor" "links, limits, versions and settings here"; fi
+try "$build/rondo bench -n 2 --transport tcp" "the same measured over TCP"
+try "$build/rondo doctor" "links, limits, versions and settings here"
 try "$build/rondo run --help" "more ranks, more nodes"
 try "make check" "every test"
 try "make install PREFIX=..." "library, headers, tool, manual page"

@@ -87,10 +87,10 @@ collectives() {
     bench broadcast -e 8; check "broadcast without an operator" 'r[0]["op"] is None'
 }
 
-# Every type and operator, whose sums the bench must know by itself.
+# Types and operators, whose results the bench must know by itself.
 types() {
     local d o
-    for d in int8 uint8 int32 uint64 float16 float64 bfloat16 float8e4m3 float8e5m2; do
+    for d in int8 uint8 int64 float16 bfloat16 float8e4m3 float8e5m2; do
         for o in sum prod avg; do
             bench -n 2 -b 8160 -e 8160 -d $d -o $o --no-limits --iters 1 --algo ring; status 0 "$d $o"
             check "$d $o" "r[0]['wrong'] == 0 and r[0]['dtype'] == '$d' and r[0]['op'] == '$o'"
@@ -121,6 +121,7 @@ launchers() {
     unset RONDO_JOB
     prints '^ +8 +2 ' "by hand"
     [ ! -s other ] || fail "by hand: rank 1 prints" other
+    go env PMI_RANK=0 PMI_SIZE=2 "$rondo" bench; status 1 "an unknown launcher"; says "no launcher's environment" "an unknown launcher"
     go "$rondo" run -n 2 -- "$rondo" bench -n 3; status 1 "another -n"; says '-n 3, but 2 ranks were started' "another -n"
     go "$rondo" run -n 2 -- "$rondo" bench reduce --root 2; status 1 "root"; says '--root 2.*0 to 1' "root"
 }

@@ -6,6 +6,7 @@
 
 #include "base/dtype.h"
 #include "base/memory.h"
+#include "ranks.h"
 #include "world.h"
 
 #define GUARD 64
@@ -133,14 +134,16 @@ static void all_types(const world_options *options, uint64_t seed)
     static const rondo_dtype types[] = {RONDO_FLOAT32, RONDO_BFLOAT16, RONDO_INT32, RONDO_FLOAT64, RONDO_UINT8};
     static world w;
     world_open(&w, options);
-    for (size_t t = 0; t < sizeof types / sizeof *types; t++) sweep(&w, types[t], seed + t * 1000);
+    size_t some = test_slowness() > 1 ? 2 : sizeof types / sizeof *types;
+    for (size_t t = 0; t < some; t++) sweep(&w, types[t], seed + t * 1000);
     world_close(&w);
 }
 
 static void over(const rondo_transport *(*transport)(int), bool flat)
 {
     static const int sizes[] = {1, 2, 3, 5, 8};
-    for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
+    size_t some = test_slowness() > 1 ? 4 : sizeof sizes / sizeof *sizes;
+    for (size_t k = 0; k < some; k++) {
         world_options o = {.n = sizes[k], .channels = 1, .slice_bytes = 4096, .flat = flat && sizes[k] > 1, .transport = transport};
         all_types(&o, 17 * k);
     }
@@ -168,7 +171,7 @@ static void test_bytes(void **state)
 {
     (void)state;
     static world w;
-    for (int n = 2; n <= 8; n++)
+    for (int n = 2; n <= 8; n += test_slowness() > 1 ? 3 : 1)
         for (int channels = 1; channels <= 4; channels *= 2)
             for (int kind = 0; kind < 4; kind++) {
                 rondo_dtype type = kind == 1 ? RONDO_BFLOAT16 : kind == 2 ? RONDO_FLOAT8E4M3 : RONDO_FLOAT32;
@@ -313,7 +316,7 @@ static void test_random_schedules(void **state)
     static world w;
     world_options o = {.n = 8, .channels = 1, .slice_bytes = 4096, .flat = true, .transport = world_shm};
     world_open(&w, &o);
-    for (uint64_t seed = 0; seed < 300; seed++) {
+    for (uint64_t seed = 0; seed < (test_slowness() > 1 ? 60 : 300); seed++) {
         world_call c = {.collective = (rondo_collective)(mix(1, seed) % RONDO_COLLECTIVES), .dtype = RONDO_INT32,
                         .op = RONDO_SUM, .root = (int)(mix(2, seed) % 8), .count = mix(3, seed) % 6000 * 8};
         if (c.collective == RONDO_COLL_ALL_REDUCE && mix(4, seed) % 2)

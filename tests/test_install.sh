@@ -5,7 +5,7 @@
 set -u
 build=$(realpath "${RONDO_BUILD:-$(dirname "$0")/../build}") here=$(realpath "$(dirname "$0")/..")
 case $(basename "$build") in # nothing of a sanitizer's build is in this
-asan|ubsan|tsan) echo "not repeated for ${build##*/}: make check runs it"; exit 0 ;;
+asan|ubsan|tsan|coverage) echo "not repeated for ${build##*/}: make check runs it"; exit 0 ;;
 esac
 tmp=$(mktemp -d) failed=0
 trap 'rm -rf "$tmp"' EXIT

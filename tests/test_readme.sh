@@ -42,9 +42,9 @@ sed -i 's/ *$//' "$tmp/want"
 [ -s "$tmp/want" ] || fail "no settings found in src/base/env.h"
 diff "$tmp/have" "$tmp/want" >"$tmp/diff" || fail "settings (<: README, >: src/base/env.h)" "$tmp/diff"
 
-for path in $(grep -oE '\]\([^)#]+' README.md | cut -c3-); do
-    [ -e "$path" ] || fail "README.md names $path, which is not there"
+for path in $(grep -ohE '\]\([^)#]+' README.md CONTRIBUTING.md | cut -c3-); do
+    [ -e "$path" ] || fail "README.md or CONTRIBUTING.md names $path, which is not there"
 done
-for target in demo check check-layers; do grep -q "^$target:" Makefile || fail "no target $target"; done
+for target in demo check check-layers install uninstall; do grep -q "^$target:" Makefile || fail "no target $target"; done
 [ $failed = 0 ] && echo "readme: all well"
 exit $failed

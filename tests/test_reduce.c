@@ -73,8 +73,13 @@ static void a_chain_has_the_bits_of_one_pass(void **state)
                 for (int k = 0; k < N; k++) fill(rank[k], type, COUNT), all.source[k] = rank[k];
                 rd_reduce(&reduction, &all);
                 for (int k = 1; k < N; k++) {
-                    rd_pass hop = {.count = COUNT, .sources = 2, .outputs = 1, .first_partial = k > 1, .first_wide = k > 1,
-                                   .out_wide = k < N - 1, .finish = k == N - 1};
+                    rd_pass hop = {.count = COUNT,
+                                   .sources = 2,
+                                   .outputs = 1,
+                                   .first_partial = k > 1,
+                                   .first_wide = k > 1,
+                                   .out_wide = k < N - 1,
+                                   .finish = k == N - 1};
                     hop.source[0] = k == 1 ? rank[0] : link[k % 2];
                     hop.source[1] = rank[k];
                     hop.output[0] = k == N - 1 ? last : link[(k + 1) % 2];
@@ -91,7 +96,8 @@ static void a_chain_has_the_bits_of_one_pass(void **state)
     reduce_values(type, op, ranks, level, &(out), sizeof(out), (const __typeof__(out)[]){__VA_ARGS__},                 \
                   (int)(sizeof((__typeof__(out)[]){__VA_ARGS__}) / sizeof(out)))
 
-static void reduce_values(rondo_dtype type, rondo_op op, int ranks, int level, void *out, size_t bytes, const void *terms, int n)
+static void reduce_values(rondo_dtype type, rondo_op op, int ranks, int level, void *out, size_t bytes,
+                          const void *terms, int n)
 {
     rd_reduction reduction;
     rd_pass pass = {.count = 1, .sources = n, .outputs = 1, .finish = true, .output = {out}};
@@ -155,7 +161,8 @@ static void check_quotients(rondo_dtype type, int ranks, int level)
         uint64_t term = read_bits(value, i, bytes), wanted = expected(type, RONDO_AVG, ranks, &pass, &term);
         if (read_bits(out, i, bytes) != wanted)
             fail_msg("%s, %s: %llx / %d is %llx, not %llx", rd_dtype_name(type), rd_cpu_level_name(level),
-                     (unsigned long long)term, ranks, (unsigned long long)read_bits(out, i, bytes), (unsigned long long)wanted);
+                     (unsigned long long)term, ranks, (unsigned long long)read_bits(out, i, bytes),
+                     (unsigned long long)wanted);
     }
 }
 static void integer_averages_are_exact_quotients(void **state)
@@ -290,7 +297,8 @@ static void levels_have_names(void **state)
     assert_string_equal(rd_cpu_level_name(RD_CPU_PORTABLE), "portable");
     assert_string_equal(rd_cpu_level_name(RD_CPU_AVX512), "avx512");
     assert_string_equal(rd_cpu_level_name(RD_CPU_AUTO), rd_cpu_level_name(rd_cpu_level_best()));
-    assert_true(rd_cpu_level_has(RD_CPU_AUTO) && rd_cpu_level_has(RD_CPU_PORTABLE) && rd_cpu_level_has(rd_cpu_level_best()));
+    assert_true(rd_cpu_level_has(RD_CPU_AUTO) && rd_cpu_level_has(RD_CPU_PORTABLE) &&
+                rd_cpu_level_has(rd_cpu_level_best()));
     assert_false(rd_cpu_level_has(77));
 }
 

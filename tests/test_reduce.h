@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_reduce.h - what a pass must compute, one element at a time, in plain scalar C and with none of the kernels' means:
- * narrow floats are decoded from their definition and encoded by division and rounding in double.
+ * test_reduce.h - what a pass must compute, one element at a time, in plain scalar C and with none of the kernels'
+ * means: narrow floats are decoded from their definition and encoded by division and rounding in double.
  */
 #ifndef TEST_REDUCE_H
 #define TEST_REDUCE_H
@@ -81,8 +81,8 @@ static inline float decode(rondo_dtype type, uint64_t bits)
     return (float)(sign * ldexp((1 << l.fraction_bits) + fraction, exponent - bias - l.fraction_bits));
 }
 
-/* The bits of `value` rounded to nearest even. Too large: infinity, and the largest finite value for float8. `exact`: value
- * is one of the type, so that an infinity stays. */
+/* The bits of `value` rounded to nearest even. Too large: infinity, and the largest finite value for float8. `exact`:
+ * value is one of the type, so that an infinity stays. */
 static inline uint64_t encode(rondo_dtype type, float value, bool exact)
 {
     struct layout l = layout_of(type);
@@ -171,7 +171,8 @@ static inline float float_of(uint64_t bits)
     return value;
 }
 
-static inline uint64_t expected_integer(rondo_dtype type, rondo_op op, int ranks, const rd_pass *pass, const uint64_t *term)
+static inline uint64_t expected_integer(rondo_dtype type, rondo_op op, int ranks, const rd_pass *pass,
+                                        const uint64_t *term)
 {
     uint64_t sum = term[0];
     for (int k = 1; k < pass->sources; k++) sum = combine_integer(type, op, sum, term[k]);

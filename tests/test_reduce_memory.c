@@ -92,18 +92,20 @@ static void fill_sources(const struct situation *s, rd_pass *pass, size_t first_
     }
 }
 
-static void compare(const struct situation *s, const rd_pass *pass, int level, const unsigned char *wanted, size_t out_bytes)
+static void compare(const struct situation *s, const rd_pass *pass, int level, const unsigned char *wanted,
+                    size_t out_bytes)
 {
     for (int o = 0; o < pass->outputs; o++) {
         check_around(outputs[o], pass->output[o], s->count * out_bytes);
         for (size_t i = 0; i < s->count; i++)
             if (read_bits(pass->output[o], i, out_bytes) != read_bits(wanted, i, out_bytes))
-                fail_msg("%s %s, %s: element %zu of %zu in output %d is %llx, not %llx (%d sources, %d outputs%s%s%s%s)",
-                         rd_dtype_name(s->type), rd_op_name(s->op), rd_cpu_level_name(level), i, s->count, o,
-                         (unsigned long long)read_bits(pass->output[o], i, out_bytes),
-                         (unsigned long long)read_bits(wanted, i, out_bytes), pass->sources, pass->outputs,
-                         pass->first_partial ? ", first partial" : "", pass->first_wide ? ", first wide" : "",
-                         pass->out_wide ? ", out wide" : "", pass->finish ? ", finish" : "");
+                fail_msg(
+                    "%s %s, %s: element %zu of %zu in output %d is %llx, not %llx (%d sources, %d outputs%s%s%s%s)",
+                    rd_dtype_name(s->type), rd_op_name(s->op), rd_cpu_level_name(level), i, s->count, o,
+                    (unsigned long long)read_bits(pass->output[o], i, out_bytes),
+                    (unsigned long long)read_bits(wanted, i, out_bytes), pass->sources, pass->outputs,
+                    pass->first_partial ? ", first partial" : "", pass->first_wide ? ", first wide" : "",
+                    pass->out_wide ? ", out wide" : "", pass->finish ? ", finish" : "");
     }
 }
 
@@ -155,7 +157,8 @@ static void every_type_and_operator_in_random_passes(void **state)
     FOR_EACH_TYPE(type)
         FOR_EACH_OP(op)
             for (size_t count = 0; count <= 200; count += 1 + random_below(3)) {
-                struct situation s = {type, op, ranks[random_below(sizeof ranks / sizeof *ranks)], count, random_below(2), 0, 0};
+                struct situation s = {
+                    type, op, ranks[random_below(sizeof ranks / sizeof *ranks)], count, random_below(2), 0, 0};
                 if (random_below(2)) s.source_offset = random_below(64), s.output_offset = random_below(64);
                 check_pass(&s, random_pass(type));
             }
@@ -211,7 +214,12 @@ static void reduce_read_only(void *source, bool touch)
 {
     static float out[1000], other[1000];
     rd_reduction reduction;
-    rd_pass pass = {.count = 1000, .sources = 2, .outputs = 1, .finish = true, .touch = touch, .source = {source, other},
+    rd_pass pass = {.count = 1000,
+                    .sources = 2,
+                    .outputs = 1,
+                    .finish = true,
+                    .touch = touch,
+                    .source = {source, other},
                     .output = {out}};
     must_init(&reduction, RONDO_FLOAT32, RONDO_SUM, 2, RD_CPU_AUTO);
     rd_reduce(&reduction, &pass);
@@ -228,6 +236,26 @@ static void touch_stores_and_nothing_else_does(void **state)
     assert_false(survives(reduce_read_only, true));
     assert_true(survives(copy_read_only, false));
     assert_false(survives(copy_read_only, true));
+}
+
+/* A byte stored back outside the source changes nothing that could be seen here; the address sanitizer sees it. */
+static void touch_stays_inside(void **state)
+{
+    (void)state;
+    static unsigned char to[1000];
+    for (size_t bytes = 1; bytes < 600; bytes += 1 + random_below(20)) {
+        rd_reduction reduction;
+        unsigned char *source = malloc(bytes);
+        rd_pass pass = {.count = bytes, .sources = 1, .outputs = 1, .touch = true, .source = {source}, .output = {to}};
+        assert_non_null(source);
+        memset(source, (int)bytes, bytes);
+        must_init(&reduction, RONDO_UINT8, RONDO_SUM, 2, RD_CPU_AUTO);
+        rd_reduce(&reduction, &pass);
+        assert_memory_equal(source, to, bytes);
+        rd_copy(to + 200, NULL, source, bytes, true);
+        assert_memory_equal(source, to + 200, bytes);
+        free(source);
+    }
 }
 
 /* ---- Copies --------------------------------------------------------------------------------------------------- */
@@ -261,6 +289,7 @@ int main(void)
         cmocka_unit_test(larger_counts),
         cmocka_unit_test(every_misalignment),
         cmocka_unit_test(touch_stores_and_nothing_else_does),
+        cmocka_unit_test(touch_stays_inside),
         cmocka_unit_test(copies),
     };
     return cmocka_run_group_tests(tests, make_buffers, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The four narrow float types, value by value: every pattern of 8 and of 16 bits is widened, every float32 at and beside
- * the middle between two neighbours is narrowed, every pair of float8 is reduced.
+ * The four narrow float types, value by value: every pattern of 8 and of 16 bits is widened, every float32 at and
+ * beside the middle between two neighbours is narrowed, every pair of float8 is reduced.
  */
 #include "test_reduce.h"
 
@@ -28,7 +28,12 @@ static void every_pattern_widens_and_comes_back(void **state)
             FOR_EACH_LEVEL(level) {
                 size_t bytes = rd_dtype_bytes(type), count = bytes == 1 ? 256 : PATTERNS;
                 bool exact = op == RONDO_MAX || op == RONDO_MIN;
-                rd_pass widen = {.count = count, .sources = 1, .outputs = 1, .out_wide = true, .source = {patterns}, .output = {wide}};
+                rd_pass widen = {.count = count,
+                                 .sources = 1,
+                                 .outputs = 1,
+                                 .out_wide = true,
+                                 .source = {patterns},
+                                 .output = {wide}};
                 rd_pass narrow = {.count = count, .sources = 1, .outputs = 1, .finish = true, .first_partial = true,
                                   .first_wide = true, .source = {wide}, .output = {back}};
                 for (size_t i = 0; i < count; i++) write_bits(patterns, i, bytes, i);
@@ -39,8 +44,9 @@ static void every_pattern_widens_and_comes_back(void **state)
                     uint64_t wanted = isnan(value) ? canonical_nan(type) : i;
                     if (isinf(value) && bytes == 1 && !exact) wanted = i - 1; /* the largest finite value */
                     if (wide[i] != float_bits(value) || read_bits(back, i, bytes) != wanted)
-                        fail_msg("%s %s, %s: %zx widens to %x and comes back as %llx", rd_dtype_name(type), rd_op_name(op),
-                                 rd_cpu_level_name(level), i, wide[i], (unsigned long long)read_bits(back, i, bytes));
+                        fail_msg("%s %s, %s: %zx widens to %x and comes back as %llx", rd_dtype_name(type),
+                                 rd_op_name(op), rd_cpu_level_name(level), i, wide[i],
+                                 (unsigned long long)read_bits(back, i, bytes));
                 }
             }
 }
@@ -52,7 +58,8 @@ static void check_nearest(rondo_dtype type, float value, uint64_t bits)
     if (!isfinite(value) || !isfinite(rounded)) return;
     uint64_t sign = 1ull << (8 * rd_dtype_bytes(type) - 1), magnitude = bits & (sign - 1);
     double distance = fabs((double)value - rounded);
-    if (fabsf(value) > fabsf(rounded) && !isfinite(decode(type, magnitude + 1))) return; /* the largest: no neighbour above */
+    if (fabsf(value) > fabsf(rounded) && !isfinite(decode(type, magnitude + 1)))
+        return; /* the largest: no neighbour above */
     for (int step = -1; step <= 1; step += 2) {
         if (step < 0 && magnitude == 0) continue;
         float neighbour = decode(type, (bits & sign) | (step < 0 ? magnitude - 1 : magnitude + 1));
@@ -67,8 +74,14 @@ static void check_narrowing(rondo_dtype type, const float *values, size_t count)
     static const rondo_op ops[] = {RONDO_SUM, RONDO_PROD, RONDO_AVG};
     static uint16_t out[8 * PATTERNS];
     size_t bytes = rd_dtype_bytes(type);
-    rd_pass pass = {.count = count, .sources = 1, .outputs = 1, .finish = true, .first_partial = true, .first_wide = true,
-                    .source = {values}, .output = {out}};
+    rd_pass pass = {.count = count,
+                    .sources = 1,
+                    .outputs = 1,
+                    .finish = true,
+                    .first_partial = true,
+                    .first_wide = true,
+                    .source = {values},
+                    .output = {out}};
     assert_true(count <= 8 * PATTERNS);
     FOR_EACH_LEVEL(level)
         for (size_t o = 0; o < sizeof ops / sizeof *ops; o++) {
@@ -94,7 +107,8 @@ static void the_middle_between_neighbours_rounds_to_even(void **state)
             if (!isfinite(a)) continue;
             double distance = isfinite(b) ? (double)b - a : (double)a - decode(type, i - 1);
             float middle = (float)(a + distance / 2);
-            values[n++] = middle, values[n++] = nextafterf(middle, INFINITY), values[n++] = nextafterf(middle, -INFINITY);
+            values[n++] = middle, values[n++] = nextafterf(middle, INFINITY),
+            values[n++] = nextafterf(middle, -INFINITY);
             values[n++] = a, values[n++] = nextafterf(a, INFINITY), values[n++] = nextafterf(a, -INFINITY);
         }
         check_narrowing(type, values, n);
@@ -110,7 +124,8 @@ static void any_float32_narrows(void **state)
         for (size_t i = 0; i < COUNT; i++) {
             values[i] = float_of(random_bits() >> 32);
             if (i % 2)
-                values[i] = decode(type, low_bits(random_bits(), rd_dtype_bytes(type))) * (float)(1 + random_below(9)) / 7;
+                values[i] =
+                    decode(type, low_bits(random_bits(), rd_dtype_bytes(type))) * (float)(1 + random_below(9)) / 7;
         }
         check_narrowing(type, values, COUNT);
     }
@@ -123,7 +138,8 @@ static void every_pair_of_float8(void **state)
     for (size_t i = 0; i < PATTERNS; i++) a[i] = (uint8_t)i, b[i] = (uint8_t)(i >> 8);
     for (rondo_dtype type = RONDO_FLOAT8E4M3; type <= RONDO_FLOAT8E5M2; type++)
         FOR_EACH_OP(op) {
-            rd_pass pass = {.count = PATTERNS, .sources = 2, .outputs = 1, .finish = true, .source = {a, b}, .output = {out}};
+            rd_pass pass = {
+                .count = PATTERNS, .sources = 2, .outputs = 1, .finish = true, .source = {a, b}, .output = {out}};
             for (size_t i = 0; i < PATTERNS; i++)
                 wanted[i] = (uint8_t)expected(type, op, 3, &pass, (const uint64_t[]){a[i], b[i]});
             FOR_EACH_LEVEL(level) {

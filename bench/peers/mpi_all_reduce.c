@@ -23,7 +23,10 @@ static bool call(const char *kind, float *data, size_t count)
     return MPI_Allreduce(MPI_IN_PLACE, data, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD) == MPI_SUCCESS;
 }
 
-static bool sums(const char *kind) { return kind != NULL; }
+static bool sums(const char *kind)
+{
+    return kind != NULL;
+}
 
 int main(int argc, char **argv)
 {

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """peers.py BUILD - Rondo beside Open MPI and MPICH in one run; `make bench-peers` builds what it needs and calls it.
 
-All programs are started at once and sleep; this one wakes one at a time for a block of a few milliseconds, round after
-round, so that all meet the same machine. A block measures a flag's round trip before and after; a round counts only when
-all of its blocks agree on where the two cores sit, and figures are medians over the rounds of one such placement.
+All programs are started at once and sleep; this one wakes one at a time for a block of a few milliseconds, round
+after round, so that all meet the same machine. A block measures a flag's round trip before and after; a round counts
+only when all of its blocks agree on where the two cores sit, and figures are medians over the rounds of one such
+placement.
 """
 import argparse
 import os
@@ -32,13 +33,14 @@ class Program:
 
     def __init__(self, name, command, environment=None):
         self.name = name
-        handle, self.page = tempfile.mkstemp(prefix="rondo-peers-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+        memory = "/dev/shm" if os.path.isdir("/dev/shm") else None
+        handle, self.page = tempfile.mkstemp(prefix="rondo-peers-", dir=memory)
         os.close(handle)
         self.command = [self.page if word == "PAGE" else word for word in command]
         # mpirun refuses root unless told twice.
         settings = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **(environment or {})}
-        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
-                                        env={**os.environ, **settings})
+        self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+                                        bufsize=1, env={**os.environ, **settings})
         self.shown = " ".join([f"{k}={v}" for k, v in (environment or {}).items()] + command)
 
     def ask(self, kind, size, calls):
@@ -203,9 +205,9 @@ def main():
     arguments = options.parse_args()
     here = os.path.dirname(os.path.abspath(__file__))
     team, measured, begin = Team(arguments.build, processors()), {}, time.time()
-    parts = {"shm": ("Shared memory, 2 ranks, private memory (4 KiB pages), in place, float32 sum", shared_memory, SIZES),
-             "tcp": ("TCP, 2 ranks", tcp, TCP_SIZES),
-             "crowd": ("Ring and flat at 2, 4 and 8 ranks, shared memory", crowd, CROWD_SIZES)}
+    parts = {"shm": ("Shared memory, 2 ranks, private memory, in place, float32 sum (us)", shared_memory, SIZES),
+             "tcp": ("TCP, 2 ranks (us)", tcp, TCP_SIZES),
+             "crowd": ("Ring and flat at 2, 4 and 8 ranks, shared memory (us)", crowd, CROWD_SIZES)}
     commands = []
     for name, (title, make, sizes) in parts.items():
         if arguments.only in (None, name):

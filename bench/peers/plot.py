@@ -32,10 +32,11 @@ def write(path, rows):
     def y(ratio):
         return TOP + (math.log2(high) - math.log2(ratio)) / (math.log2(high) - math.log2(low)) * (HEIGHT - TOP - BOTTOM)
 
-    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" font-size="13">',
+    out = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" font-family="sans-serif" '
+           'font-size="13">',
            f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>',
-           f'<text x="{LEFT}" y="26" font-size="16" fill="#111827">All-reduce, 2 ranks, shared memory: time over Rondo\'s '
-           f'(placement {where}; higher is slower)</text>']
+           f'<text x="{LEFT}" y="26" font-size="16" fill="#111827">All-reduce, 2 ranks, shared memory: '
+           f'time over Rondo\'s (placement {where}; higher is slower)</text>']
     ratio = low
     while ratio <= high:
         heavy = ratio == 1

@@ -81,7 +81,10 @@ static bool call(const char *kind, float *data, size_t count)
     return false;
 }
 
-static bool sums(const char *kind) { return strcmp(kind, "call") == 0 || strcmp(kind, "shared") == 0; }
+static bool sums(const char *kind)
+{
+    return strcmp(kind, "call") == 0 || strcmp(kind, "shared") == 0;
+}
 
 int main(int argc, char **argv)
 {
@@ -90,7 +93,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", rondo_last_error(NULL));
         return 1;
     }
-    int status = peers_serve(argc, argv, rondo_comm_rank(comm), rondo_comm_size(comm), &(contestant){buffer, call, sums});
+    int status =
+        peers_serve(argc, argv, rondo_comm_rank(comm), rondo_comm_size(comm), &(contestant){buffer, call, sums});
     rondo_comm_destroy(comm);
     return status;
 }

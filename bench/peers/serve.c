@@ -37,7 +37,10 @@ typedef struct player {
 
 static player me;
 
-struct rd_meeting *peers_meeting(void) { return &me.meeting; }
+struct rd_meeting *peers_meeting(void)
+{
+    return &me.meeting;
+}
 
 float *peers_private_buffer(size_t bytes)
 {
@@ -67,7 +70,10 @@ void peers_bind(int argc, char **argv)
 
 /* ---- Values: small whole numbers, whose sums are exact ---- */
 
-static float value(int rank, size_t i) { return (float)((i * 7 + (size_t)rank * 13) % 1000); }
+static float value(int rank, size_t i)
+{
+    return (float)((i * 7 + (size_t)rank * 13) % 1000);
+}
 
 static void make_values(void)
 {
@@ -131,7 +137,8 @@ static void answer(double before, double after)
             if (b->times[r][i] > slowest[i]) slowest[i] = b->times[r][i];
     }
     qsort(slowest, b->calls, sizeof *slowest, by_value);
-    printf("%.4f %.4f %.4f %.1f %.1f %zu\n", slowest[0], slowest[b->calls / 2], slowest[b->calls - 1], before, after, wrong);
+    printf("%.4f %.4f %.4f %.1f %.1f %zu\n", slowest[0], slowest[b->calls / 2], slowest[b->calls - 1], before, after,
+           wrong);
     fflush(stdout);
 }
 
@@ -181,8 +188,8 @@ int peers_serve(int argc, char **argv, int rank, int size, const contestant *who
         return 2;
     }
     for (int r = 0; r < size; r++) me.pages[r] = &me.board->pages[r];
-    me.meeting = (rd_meeting){.pages = me.pages, .rank = rank, .size = size,
-                              .crowded = size > sysconf(_SC_NPROCESSORS_ONLN)};
+    me.meeting =
+        (rd_meeting){.pages = me.pages, .rank = rank, .size = size, .crowded = size > sysconf(_SC_NPROCESSORS_ONLN)};
     make_values();
     for (uint32_t seen = 0;; seen++) {
         next_command(seen);

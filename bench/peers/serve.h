@@ -3,10 +3,10 @@
  * serve.h - one way of measuring for all: ranks of a contestant that wait, asleep, to be told what to time. So several
  * libraries can take turns within milliseconds, on the same two cores, while the others use no processor.
  *
- * A program's arguments are PAGE, a file in memory that its ranks share, and CPUS, the processors to bind them to ("0,1";
- * "-" binds none). Rank 0 reads lines "KIND BYTES CALLS" and answers each with one line "MIN MEDIAN MAX BEFORE AFTER
- * WRONG": microseconds of the slowest rank, the flag's round trip in nanoseconds before and after, and how many elements
- * of the last result were wrong on all ranks.
+ * A program's arguments are PAGE, a file in memory that its ranks share, and CPUS, the processors to bind them to
+ * ("0,1"; "-" binds none). Rank 0 reads lines "KIND BYTES CALLS" and answers each with one line "MIN MEDIAN MAX BEFORE
+ * AFTER WRONG": microseconds of the slowest rank, the flag's round trip in nanoseconds before and after, and how many
+ * elements of the last result were wrong on all ranks.
  */
 #ifndef PEERS_SERVE_H
 #define PEERS_SERVE_H

@@ -16,9 +16,12 @@ enum { LINE = 64, MOST_ROWS = 4096 };
 
 /* ---- Starting ranks ---- */
 
+/* Whether a launcher made this process one of several; whether it can be joined is the library's to say. */
 static bool is_rank(void)
 {
-    return rd_env("RANK") || rd_env("WORLD_SIZE") || rd_env("OMPI_COMM_WORLD_RANK");
+    const char *step = rd_env("SLURM_STEP_NUM_TASKS"); /* of srun, not of a batch script */
+    return rd_env("RANK") || rd_env("WORLD_SIZE") || rd_env("OMPI_COMM_WORLD_RANK") || rd_env("PMI_RANK") ||
+           (step && atoi(step) > 1);
 }
 
 /* Runs this very command as the ranks of a job. */
@@ -30,7 +33,8 @@ static int start_ranks(const rd_bench_options *options, int argc, char **argv)
     program[1] = "bench";
     program[2] = isatty(STDERR_FILENO) ? "--progress" : "--limits";
     memcpy(program + 3, argv + 1, ((size_t)argc - 1) * sizeof *program);
-    rd_run_options run = {.workers = options->ranks ? options->ranks : 2, .nodes = 1, .grace_s = 5, .program = program};
+    int ranks = options->ranks ? options->ranks : 2;
+    rd_run_options run = {.workers = ranks, .nodes = 1, .grace_s = 5, .program = program};
     int status = rd_watch(&run);
     free(program);
     return status;
@@ -81,8 +85,10 @@ static rondo_result allocate(rd_bench *b, unsigned char **memory, size_t bytes)
     const rd_bench_options *o = b->options;
     size_t shift = o->misalign * rd_dtype_bytes(o->dtype);
     void *made = NULL;
-    if (o->shareable) RD_TRY(rondo_mem_alloc(&made, bytes + shift, b->comm));
-    else made = malloc(bytes + shift);
+    if (o->shareable)
+        RD_TRY(rondo_mem_alloc(&made, bytes + shift, b->comm));
+    else
+        made = malloc(bytes + shift);
     if (!made) return rd_fail_errno("no memory for a buffer of %zu bytes", bytes + shift);
     *memory = (unsigned char *)made + shift;
     memset(*memory, 0, bytes);
@@ -93,8 +99,10 @@ static void release(rd_bench *b, unsigned char *memory)
 {
     if (!memory) return;
     memory -= b->options->misalign * rd_dtype_bytes(b->options->dtype);
-    if (b->options->shareable) rondo_mem_free(memory, b->comm);
-    else free(memory);
+    if (b->options->shareable)
+        rondo_mem_free(memory, b->comm);
+    else
+        free(memory);
 }
 
 /* The buffers of the zero-copy bound, if memory allows; without them rows have no limit. */
@@ -149,8 +157,10 @@ static rondo_result open_bench(rd_bench *b, char *cpus, size_t cpus_bytes)
     b->rank = rondo_comm_rank(b->comm);
     b->size = rondo_comm_size(b->comm);
     if (o->ranks && o->ranks != b->size)
-        return rd_fail(RONDO_INVALID_USAGE, "-n %d, but %d rank%s started; leave -n out when a launcher starts the "
-                       "ranks", o->ranks, b->size, b->size == 1 ? " was" : "s were");
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "-n %d, but %d rank%s started; leave -n out when a launcher starts the "
+                       "ranks",
+                       o->ranks, b->size, b->size == 1 ? " was" : "s were");
     if (o->root >= b->size)
         return rd_fail(RONDO_INVALID_USAGE, "--root %d: with %d ranks it must be from 0 to %d", o->root, b->size,
                        b->size - 1);
@@ -168,8 +178,10 @@ static rondo_result open_buffers(rd_bench *b, size_t most)
     size_t bytes = (strcmp(b->transport, "tcp") == 0 ? 2 * most : most) + LINE;
     RD_TRY(ask_for_memory(b, (two + 1) * bytes, &fits));
     if (!fits)
-        return rd_fail(RONDO_INVALID_USAGE, "buffers of %zu bytes for each of %d ranks are more than the memory that is "
-                       "free; lower --max-bytes or -n", (two + 1) * bytes, b->size);
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "buffers of %zu bytes for each of %d ranks are more than the memory that is "
+                       "free; lower --max-bytes or -n",
+                       (two + 1) * bytes, b->size);
     RD_TRY(allocate(b, &b->main, bytes));
     if (two) RD_TRY(allocate(b, &b->spare, bytes));
     return open_limits(b, most);
@@ -239,7 +251,8 @@ static int run_rank(const rd_bench_options *options)
         result = measure_all(&b, cpus, rows, sizes, &good);
     }
     bool common = result == RONDO_INVALID_USAGE && b.rank > 0; /* all ranks fail alike, and one says why */
-    if (result != RONDO_SUCCESS && !common) fprintf(stderr, "rondo bench: rank %d: %s\n", b.rank, rondo_last_error(NULL));
+    if (result != RONDO_SUCCESS && !common)
+        fprintf(stderr, "rondo bench: rank %d: %s\n", b.rank, rondo_last_error(NULL));
     close_bench(&b);
     free(sizes);
     free(rows);

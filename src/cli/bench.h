@@ -39,20 +39,20 @@ typedef enum rd_bench_check { RD_CHECK_NONE, RD_CHECK_ONCE, RD_CHECK_EVERY } rd_
 
 typedef struct rd_bench_options {
     rd_bench_collective collective;
-    int ranks;               /* 0: not said */
-    size_t least, most;      /* bytes */
+    int ranks;          /* 0: not said */
+    size_t least, most; /* bytes */
     double factor;
     rondo_dtype dtype;
     rondo_op op;
     int root;
     const char *transport, *algo; /* NULL: as the environment or the library says */
-    int iterations, warm_up; /* iterations 0: by time */
+    int iterations, warm_up;      /* iterations 0: by time */
     rd_bench_check check;
-    const char *json;        /* file; NULL: none */
-    size_t misalign;         /* elements */
+    const char *json; /* file; NULL: none */
+    size_t misalign;  /* elements */
     bool out_of_place, reuse, shareable, pin, limits;
-    bool progress;           /* standard error of whoever started this is a terminal */
-    size_t plant;            /* wrong elements to put into the last rank's result: shows that the check can fail */
+    bool progress; /* standard error of whoever started this is a terminal */
+    size_t plant;  /* wrong elements to put into the last rank's result: shows that the check can fail */
 } rd_bench_options;
 
 /* -1: go on; else the exit status (after --help, or saying what is wrong). */
@@ -104,17 +104,17 @@ typedef struct rd_bench {
     rondo_comm *comm;
     int rank, size;
     bool one_host;
-    bool crowded;            /* ranks take turns on processors */
+    bool crowded; /* ranks take turns on processors */
     const char *transport;
     rd_commons pages;
-    rd_meeting meeting;      /* on one host */
-    rd_commons shared;       /* the zero-copy bound's buffers; of NULL: none */
+    rd_meeting meeting;         /* on one host */
+    rd_commons shared;          /* the zero-copy bound's buffers; of NULL: none */
     unsigned char **from, **to; /* by rank, in shared */
     rd_streams streams;
     bool has_streams;
     rd_bench_data data;
     unsigned char *main, *spare; /* spare: results out of place, and copies; may be NULL without either */
-    int row, rows;           /* for progress */
+    int row, rows;               /* for progress */
 } rd_bench;
 
 typedef struct rd_row {
@@ -122,14 +122,14 @@ typedef struct rd_row {
     const char *algorithm;
     int calls, attempts;
     double min_us, median_us, max_us, p99_us;
-    double algbw, busbw;     /* GB/s, by the median */
+    double algbw, busbw; /* GB/s, by the median */
     bool checked;
     uint64_t wrong;
     double limit_us, copy_us; /* 0: none */
     const char *limit_name;
     bool limit_is_wrong;
     const char *placement;
-    double round_trip_ns;    /* the last one; 0: none */
+    double round_trip_ns; /* the last one; 0: none */
 } rd_row;
 
 enum { RD_BENCH_MOST_CALLS = 100000 };

@@ -31,8 +31,10 @@ static rondo_result init_traced(rondo_comm **comm, int file)
     char *kept = own ? strdup(own) : NULL;
     setenv("RONDO_TRACE", path, 1);
     rondo_result result = rondo_init_env(comm, NULL);
-    if (kept) setenv("RONDO_TRACE", kept, 1);
-    else unsetenv("RONDO_TRACE");
+    if (kept)
+        setenv("RONDO_TRACE", kept, 1);
+    else
+        unsetenv("RONDO_TRACE");
     free(kept);
     return result;
 }

@@ -46,7 +46,8 @@ static unsigned value(const rd_bench_data *data, int rank, size_t index)
     case RONDO_MIN: return mix(index, rank) % (most < 100 ? most : 100);
     case RONDO_AVG: /* one rank has one more than the average, another one less */
         if (each < 2) return 0;
-        return 1 + mix(index, 0) % (each - 1) + (index % ranks == (unsigned)rank) - ((index + 1) % ranks == (unsigned)rank);
+        return 1 + mix(index, 0) % (each - 1) + (index % ranks == (unsigned)rank) -
+               ((index + 1) % ranks == (unsigned)rank);
     default:
         if (each) return mix(index, rank) % (each + 1);
         return (unsigned)rank < most ? mix(index, rank) % 2 : 0; /* more ranks than the type can count */
@@ -129,7 +130,10 @@ rondo_result rd_data_open(rd_bench_data *data, rondo_dtype dtype, rondo_op op, i
     return RONDO_SUCCESS;
 }
 
-void rd_data_close(rd_bench_data *data) { free(data->own); }
+void rd_data_close(rd_bench_data *data)
+{
+    free(data->own);
+}
 
 void rd_data_fill(const rd_bench_data *data, void *buffer, size_t count)
 {

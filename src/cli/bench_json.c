@@ -12,15 +12,29 @@
 bool rd_json_check(const char *path)
 {
     int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-    if (fd < 0) fprintf(stderr, "rondo bench: --json %s: %s\n", path, strerror(errno));
-    else close(fd);
+    if (fd < 0)
+        fprintf(stderr, "rondo bench: --json %s: %s\n", path, strerror(errno));
+    else
+        close(fd);
     return fd >= 0;
 }
 
-static void put(json_object *to, const char *key, json_object *value) { json_object_object_add(to, key, value); }
-static void put_text(json_object *to, const char *key, const char *text) { put(to, key, json_object_new_string(text)); }
-static void put_count(json_object *to, const char *key, uint64_t n) { put(to, key, json_object_new_uint64(n)); }
-static void put_switch(json_object *to, const char *key, bool on) { put(to, key, json_object_new_boolean(on)); }
+static void put(json_object *to, const char *key, json_object *value)
+{
+    json_object_object_add(to, key, value);
+}
+static void put_text(json_object *to, const char *key, const char *text)
+{
+    put(to, key, json_object_new_string(text));
+}
+static void put_count(json_object *to, const char *key, uint64_t n)
+{
+    put(to, key, json_object_new_uint64(n));
+}
+static void put_switch(json_object *to, const char *key, bool on)
+{
+    put(to, key, json_object_new_boolean(on));
+}
 
 /* Six digits say all that was measured. */
 static void put_number(json_object *to, const char *key, double value)
@@ -32,8 +46,10 @@ static void put_number(json_object *to, const char *key, double value)
 
 static void put_number_or_null(json_object *to, const char *key, double value)
 {
-    if (value > 0) put_number(to, key, value);
-    else put(to, key, NULL);
+    if (value > 0)
+        put_number(to, key, value);
+    else
+        put(to, key, NULL);
 }
 
 static json_object *row_object(const rd_bench *b, const rd_row *row)
@@ -43,8 +59,10 @@ static json_object *row_object(const rd_bench *b, const rd_row *row)
     put_count(object, "bytes", row->bytes);
     put_count(object, "count", row->count);
     put_text(object, "dtype", rd_dtype_name(o->dtype));
-    if (rd_bench_reduces(o->collective)) put_text(object, "op", rd_op_name(o->op));
-    else put(object, "op", NULL);
+    if (rd_bench_reduces(o->collective))
+        put_text(object, "op", rd_op_name(o->op));
+    else
+        put(object, "op", NULL);
     put_switch(object, "in_place", !o->out_of_place);
     put_text(object, "algorithm", row->algorithm);
     put_text(object, "placement", row->placement);
@@ -55,11 +73,15 @@ static json_object *row_object(const rd_bench *b, const rd_row *row)
     put(object, "time_us", time);
     put_number(object, "algbw_GBps", row->algbw);
     put_number(object, "busbw_GBps", row->busbw);
-    if (row->checked) put_count(object, "wrong", row->wrong);
-    else put(object, "wrong", NULL);
+    if (row->checked)
+        put_count(object, "wrong", row->wrong);
+    else
+        put(object, "wrong", NULL);
     put_number_or_null(object, "limit_us", row->limit_us);
-    if (row->limit_us > 0) put_text(object, "limit", row->limit_name);
-    else put(object, "limit", NULL);
+    if (row->limit_us > 0)
+        put_text(object, "limit", row->limit_name);
+    else
+        put(object, "limit", NULL);
     put_switch(object, "limit_is_wrong", row->limit_is_wrong);
     put_number_or_null(object, "copy_us", row->copy_us);
     put_number_or_null(object, "round_trip_ns", row->round_trip_ns);

@@ -48,7 +48,10 @@ static int number_of(const char *first, const char *second)
     return text ? atoi(text) : -1;
 }
 
-bool rd_bench_is_first(void) { return number_of("RANK", "OMPI_COMM_WORLD_RANK") <= 0; }
+bool rd_bench_is_first(void)
+{
+    return number_of("RANK", "OMPI_COMM_WORLD_RANK") <= 0;
+}
 
 void rd_bench_pin(void)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One row. What is compared must have met the same machine, so a block of it holds everything: a flag's round trip, then
- * the calls, the limit and the copy in turns, then the round trip again. Where the two disagree the cores were moved in
- * between, and the block is measured again.
+ * One row. What is compared must have met the same machine, so a block of it holds everything: a flag's round trip,
+ * then the calls, the limit and the copy in turns, then the round trip again. Where the two disagree the cores were
+ * moved in between, and the block is measured again.
  *
  * Times: before each call every rank rewrites its buffer and all meet; then each takes its own time, and the slowest
  * rank's is the call's. (Buffers left as they are would be found in private caches, which no training step finds.)
@@ -18,26 +18,29 @@
 
 enum { ATTEMPTS = 5, ROUNDS = 3 };
 enum { LEAST_CALLS = 10, MOST_CALLS = 2000, MOST_LIMIT_CALLS = 300, LEAST_STREAM_CALLS = 6, MOST_STREAM_CALLS = 60 };
-enum { LARGEST_FLAG = 1024 };     /* bytes up to which one wait is all that a call need take */
-enum { SMALLEST_SPLIT = 16384 };  /* bytes from which several sockets are tried */
-#define BUDGET_S 0.1              /* for the timed calls of a row */
+enum { LARGEST_FLAG = 1024 };    /* bytes up to which one wait is all that a call need take */
+enum { SMALLEST_SPLIT = 16384 }; /* bytes from which several sockets are tried */
+#define BUDGET_S        0.1      /* for the timed calls of a row */
 #define LIMIT_TOLERANCE 1.05
 
 /* What is timed: one kind of call, with what is done before each. */
 typedef struct contest {
     rd_bench *bench;
-    size_t bytes, count;          /* of the row */
+    size_t bytes, count; /* of the row */
     void (*prepare)(const struct contest *);
     rondo_result (*work)(const struct contest *);
-    int sockets;                  /* of raw sockets */
+    int sockets; /* of raw sockets */
     size_t piece;
     int calls;
-    double *times;                /* microseconds */
+    double *times; /* microseconds */
 } contest;
 
 /* ---- The collective ---- */
 
-static size_t element(const rd_bench *b) { return rd_dtype_bytes(b->options->dtype); }
+static size_t element(const rd_bench *b)
+{
+    return rd_dtype_bytes(b->options->dtype);
+}
 
 /* This rank's part of a buffer of all ranks' parts. */
 static unsigned char *part(const contest *c, unsigned char *whole)
@@ -66,7 +69,10 @@ static size_t sent_count(const contest *c)
     return c->count * (b->options->collective == RD_BENCH_REDUCE_SCATTER ? (size_t)b->size : 1);
 }
 
-static void prepare_call(const contest *c) { rd_data_fill(&c->bench->data, send_buffer(c), sent_count(c)); }
+static void prepare_call(const contest *c)
+{
+    rd_data_fill(&c->bench->data, send_buffer(c), sent_count(c));
+}
 
 static rondo_result call(const contest *c)
 {
@@ -111,8 +117,7 @@ static uint64_t wrong_here(const contest *c)
     switch (b->options->collective) {
     case RD_BENCH_ALL_REDUCE: return rd_data_wrong_result(&b->data, result, c->count, 0);
     case RD_BENCH_REDUCE_SCATTER: return rd_data_wrong_result(&b->data, result, c->count, (size_t)b->rank * c->count);
-    case RD_BENCH_REDUCE:
-        return b->rank == b->options->root ? rd_data_wrong_result(&b->data, result, c->count, 0) : 0;
+    case RD_BENCH_REDUCE: return b->rank == b->options->root ? rd_data_wrong_result(&b->data, result, c->count, 0) : 0;
     case RD_BENCH_BROADCAST: return rd_data_wrong_copy(&b->data, result, c->count, b->options->root);
     case RD_BENCH_ALL_GATHER:
         for (int r = 0; r < b->size; r++)
@@ -124,7 +129,10 @@ static uint64_t wrong_here(const contest *c)
 
 /* ---- The limits ---- */
 
-static void prepare_copy(const contest *c) { rd_data_fill(&c->bench->data, c->bench->main, c->bytes / element(c->bench)); }
+static void prepare_copy(const contest *c)
+{
+    rd_data_fill(&c->bench->data, c->bench->main, c->bytes / element(c->bench));
+}
 
 static rondo_result copy(const contest *c)
 {
@@ -140,10 +148,11 @@ static void prepare_bound(const contest *c)
 
 static rondo_result bound(const contest *c)
 {
-    static const rd_bound_kind kinds[] = {
-        [RD_BENCH_ALL_REDUCE] = RD_BOUND_ALL_REDUCE, [RD_BENCH_REDUCE_SCATTER] = RD_BOUND_REDUCE_SCATTER,
-        [RD_BENCH_ALL_GATHER] = RD_BOUND_ALL_GATHER, [RD_BENCH_BROADCAST] = RD_BOUND_BROADCAST,
-        [RD_BENCH_REDUCE] = RD_BOUND_REDUCE};
+    static const rd_bound_kind kinds[] = {[RD_BENCH_ALL_REDUCE] = RD_BOUND_ALL_REDUCE,
+                                          [RD_BENCH_REDUCE_SCATTER] = RD_BOUND_REDUCE_SCATTER,
+                                          [RD_BENCH_ALL_GATHER] = RD_BOUND_ALL_GATHER,
+                                          [RD_BENCH_BROADCAST] = RD_BOUND_BROADCAST,
+                                          [RD_BENCH_REDUCE] = RD_BOUND_REDUCE};
     rd_bench *b = c->bench;
     rd_meet(&b->meeting);
     rd_bound_work(kinds[b->options->collective], b->from, b->to, b->rank, b->size, b->options->root, c->bytes);
@@ -262,7 +271,7 @@ enum { MOST_CONTESTS = 2 + 3 * RD_STREAMS };
 typedef struct block {
     contest contests[MOST_CONTESTS]; /* the call, the copy, and what bounds the call: the best of the rest */
     int count;
-    const char *limit_name;          /* NULL: nothing bounds it */
+    const char *limit_name; /* NULL: nothing bounds it */
     double *times;
 } block;
 
@@ -342,8 +351,10 @@ static rondo_result run_block(const block *a, int attempt, uint64_t *wrong)
         for (int i = 0; i < a->count; i++) {
             const contest *c = &a->contests[i];
             int first = c->calls * round / ROUNDS, last = c->calls * (round + 1) / ROUNDS;
-            if (i == 0 && every) RD_TRY(run_checked(c, first, last, wrong));
-            else if (first < last) RD_TRY(run(c, first, last));
+            if (i == 0 && every)
+                RD_TRY(run_checked(c, first, last, wrong));
+            else if (first < last)
+                RD_TRY(run(c, first, last));
         }
     }
     for (int i = 0; i < a->count; i++) RD_TRY(gather_times(&a->contests[i]));
@@ -383,8 +394,10 @@ static void fill_row(const block *a, rd_row *row)
     row->limit_name = a->limit_name;
     for (int i = 1; i < a->count; i++) {
         double time = median(&a->contests[i]);
-        if (a->contests[i].work == copy) row->copy_us = time;
-        else if (row->limit_us <= 0 || time < row->limit_us) row->limit_us = time;
+        if (a->contests[i].work == copy)
+            row->copy_us = time;
+        else if (row->limit_us <= 0 || time < row->limit_us)
+            row->limit_us = time;
     }
     if (a->limit_name && strcmp(a->limit_name, "round trip") == 0) row->limit_us = row->round_trip_ns * 1e-3;
     row->limit_is_wrong = row->limit_us > LIMIT_TOLERANCE * row->median_us;
@@ -400,7 +413,8 @@ double rd_bench_factor(rd_bench_collective collective, int size)
 static contest shape_of(rd_bench *b, size_t bytes)
 {
     size_t ranks = rd_bench_gathers(b->options->collective) ? (size_t)b->size : 1;
-    return (contest){.bench = b, .bytes = bytes, .count = bytes / element(b) / ranks, .prepare = prepare_call, .work = call};
+    return (contest){
+        .bench = b, .bytes = bytes, .count = bytes / element(b) / ranks, .prepare = prepare_call, .work = call};
 }
 
 rondo_result rd_bench_call_once(rd_bench *b, size_t bytes)

@@ -46,11 +46,13 @@ static const char help[] =
     "parts). algbw = size / median time; busbw = algbw x 2(N-1)/N for all_reduce, (N-1)/N for reduce_scatter and\n"
     "all_gather, else 1. With a processor for each rank, rank r is bound to the r-th core that is allowed.\n"
     "\n"
-    "limit: what the machine allows, measured in the same row. In shared memory the zero-copy bound: all ranks' buffers\n"
+    "limit: what the machine allows, measured in the same row. In shared memory the zero-copy bound: all ranks' "
+    "buffers\n"
     "open to all, each rank works on its part of all of them, between two meetings; to 1 KiB that is no bound, and a\n"
     "flag's round trip stands there. On TCP plain sockets, the best of 1, 2, 4 with pieces of 64 KiB, 256 KiB and any\n"
     "size. reached: limit / median; over 105 % the limit is wrong, and marked '!'. copy: memcpy of `size` bytes.\n"
-    "place: where the ranks' cores sit, by a flag's round trip before and after the row: smt, near (one L3 cache), far;\n"
+    "place: where the ranks' cores sit, by a flag's round trip before and after the row: smt, near (one L3 cache), "
+    "far;\n"
     "mixed: they were moved each of 5 times; busy: something else runs there; turns: more ranks than processors.\n"
     "\n"
     "  rondo bench\n"
@@ -125,7 +127,10 @@ bool rd_bench_reduces(rd_bench_collective c)
     return c == RD_BENCH_ALL_REDUCE || c == RD_BENCH_REDUCE_SCATTER || c == RD_BENCH_REDUCE;
 }
 
-bool rd_bench_gathers(rd_bench_collective c) { return c == RD_BENCH_REDUCE_SCATTER || c == RD_BENCH_ALL_GATHER; }
+bool rd_bench_gathers(rd_bench_collective c)
+{
+    return c == RD_BENCH_REDUCE_SCATTER || c == RD_BENCH_ALL_GATHER;
+}
 
 /* ---- Values ---- */
 
@@ -185,8 +190,10 @@ static int name_value(const char *what, const char *text, const char *const *nam
     for (int i = 0; i < count; i++)
         snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", names[i]);
     const char *near = rd_nearest(text, names, count);
-    if (near) fprintf(stderr, "rondo bench: unknown %s '%s'; did you mean '%s'?\n", what, text, near);
-    else fprintf(stderr, "rondo bench: unknown %s '%s'; there are: %s\n", what, text, list);
+    if (near)
+        fprintf(stderr, "rondo bench: unknown %s '%s'; did you mean '%s'?\n", what, text, near);
+    else
+        fprintf(stderr, "rondo bench: unknown %s '%s'; there are: %s\n", what, text, list);
     return RD_EXIT_USAGE;
 }
 
@@ -228,8 +235,9 @@ static int choice_value(const char *what, const char *setting, const char *text,
 static int transport_value(const char *text, const char **value)
 {
     if (strcmp(text, "loop") != 0) return choice_value("transport", "RONDO_TRANSPORT", text, value);
-    fprintf(stderr, "rondo bench: --transport loop joins threads of one process; bench's ranks are processes, which shm "
-                    "and tcp join\n");
+    fprintf(stderr,
+            "rondo bench: --transport loop joins threads of one process; bench's ranks are processes, which shm "
+            "and tcp join\n");
     return RD_EXIT_USAGE;
 }
 
@@ -288,8 +296,10 @@ static int unknown_option(char **argv)
         fprintf(stderr, "rondo bench: %s: this option takes no value\n", argument);
         return RD_EXIT_USAGE;
     }
-    if (optopt && strncmp(argument, "--", 2) != 0) snprintf(word, sizeof word, "-%c", optopt);
-    else snprintf(word, sizeof word, "%.*s", (int)strcspn(argument, "="), argument);
+    if (optopt && strncmp(argument, "--", 2) != 0)
+        snprintf(word, sizeof word, "-%c", optopt);
+    else
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(argument, "="), argument);
     memcpy(candidates, short_names, sizeof short_names);
     for (int i = 0; i < KNOWN - HIDDEN; i++) {
         snprintf(names[i], sizeof names[i], "--%s", known[i].name);
@@ -332,8 +342,14 @@ static int collective_value(rd_bench_options *options, char **words)
 
 int rd_bench_parse(rd_bench_options *options, int argc, char **argv)
 {
-    *options = (rd_bench_options){.least = 8, .most = 64 << 20, .factor = 2, .dtype = RONDO_FLOAT32, .warm_up = 5,
-                                  .check = RD_CHECK_ONCE, .pin = true, .limits = true};
+    *options = (rd_bench_options){.least = 8,
+                                  .most = 64 << 20,
+                                  .factor = 2,
+                                  .dtype = RONDO_FLOAT32,
+                                  .warm_up = 5,
+                                  .check = RD_CHECK_ONCE,
+                                  .pin = true,
+                                  .limits = true};
     int id, status;
     optind = 1;
     opterr = 0;

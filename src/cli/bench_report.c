@@ -20,12 +20,14 @@ void rd_bench_print_head(const rd_bench *b, const char *cpus)
     printf("\n# %s\n# %s\n", machine, cpus);
     if (o->reuse && !barrier)
         printf("# --reuse: buffers are not rewritten between calls, so this measures the private caches\n");
-    printf("# time: of the slowest rank; limit: what this machine allows, measured in the same row (rondo bench --help)\n"
-           "#\n"
-           "# %10s %11s %10s %5s %10s %10s %10s %8s %8s %6s %10s %8s %10s  %-5s  %s\n"
-           "# %10s %11s %10s %5s %10s %10s %10s %8s %8s %6s %10s %8s %10s\n",
-           "size", "count", "type", "op", "min", "median", "max", "algbw", "busbw", "wrong", "limit", "reached", "copy",
-           "place", "algorithm", "(B)", "(elements)", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "", "(us)");
+    printf(
+        "# time: of the slowest rank; limit: what this machine allows, measured in the same row (rondo bench --help)\n"
+        "#\n"
+        "# %9s %10s %10s %4s %8s %8s %8s %7s %7s %6s %8s %7s %8s  %-5s %s\n"
+        "# %9s %10s %10s %4s %8s %8s %8s %7s %7s %6s %8s %7s %8s\n",
+        "size", "count", "type", "op", "min", "median", "max", "algbw", "busbw", "wrong", "limit", "reached", "copy",
+        "place", "algorithm", "(B)", "(elements)", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "",
+        "(us)");
     fflush(stdout);
 }
 
@@ -37,7 +39,10 @@ static const char *number(char text[32], double value)
     return text;
 }
 
-static const char *number_or_none(char text[32], double value) { return value > 0 ? number(text, value) : "-"; }
+static const char *number_or_none(char text[32], double value)
+{
+    return value > 0 ? number(text, value) : "-";
+}
 
 void rd_bench_print_row(const rd_bench *b, const rd_row *row)
 {
@@ -46,8 +51,9 @@ void rd_bench_print_row(const rd_bench *b, const rd_row *row)
     bool barrier = o->collective == RD_BENCH_BARRIER;
     if (row->checked) snprintf(wrong, sizeof wrong, "%llu", (unsigned long long)row->wrong);
     if (row->limit_us > 0)
-        snprintf(reached, sizeof reached, "%.0f%%%s", 100 * row->limit_us / row->median_us, row->limit_is_wrong ? "!" : "");
-    printf("%12zu %11zu %10s %5s %10s %10s %10s %8s %8s %6s %10s %8s %10s  %-5s  %s\n", row->bytes, row->count,
+        snprintf(reached, sizeof reached, "%.0f%%%s", 100 * row->limit_us / row->median_us,
+                 row->limit_is_wrong ? "!" : "");
+    printf("%11zu %10zu %10s %4s %8s %8s %8s %7s %7s %6s %8s %7s %8s  %-5s %s\n", row->bytes, row->count,
            barrier ? "-" : rd_dtype_name(o->dtype), rd_bench_reduces(o->collective) ? rd_op_name(o->op) : "-",
            number(text[0], row->min_us), number(text[1], row->median_us), number(text[2], row->max_us),
            barrier ? "-" : number(text[3], row->algbw), barrier ? "-" : number(text[4], row->busbw), wrong,
@@ -72,8 +78,8 @@ void rd_bench_print_foot(const rd_bench *b, const rd_row *rows, int count)
     if (wrong_limits)
         printf("# wrong limit: %llu of %d rows are over 105 %% of it, so it is no limit there\n", wrong_limits, count);
     if (mixed)
-        printf("# mixed: in %llu of %d rows the cores were moved while they were measured; do not compare these\n", mixed,
-               count);
+        printf("# mixed: in %llu of %d rows the cores were moved while they were measured; do not compare these\n",
+               mixed, count);
     if (busy) printf("# busy: in %llu of %d rows something else ran on these processors\n", busy, count);
     if (b->crowded) printf("# turns: %d ranks share fewer processors; times depend on the scheduler\n", b->size);
     if (!wrong && b->options->check != RD_CHECK_NONE && b->options->collective != RD_BENCH_BARRIER)

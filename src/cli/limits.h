@@ -33,7 +33,7 @@ typedef struct rd_page {
 typedef struct rd_meeting {
     rd_page **pages; /* by rank */
     int rank, size;
-    bool crowded;    /* more ranks than cores: a rank that waits makes room for the others */
+    bool crowded; /* more ranks than cores: a rank that waits makes room for the others */
     uint64_t met, shots;
 } rd_meeting;
 

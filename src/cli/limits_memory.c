@@ -9,43 +9,62 @@
 
 #include <stdint.h>
 
-enum { LINE = 64 };
+enum { LINE = 64, BATCH = 8 };
 
 typedef uint32_t line __attribute__((vector_size(LINE), aligned(4), may_alias));
 
-/* Lines [begin, end) of the sum of all `froms` buffers to each of the `tos`. */
+/* Lines at [begin, end) of the sum of all `froms` buffers to each of the `tos`, `step` lines at a time: a store may be
+ * to anywhere, for all the compiler knows, so that the pointers are read again after each. */
+static inline __attribute__((always_inline)) void
+add_many(unsigned char *const *from, int froms, unsigned char *const *to, int tos, size_t begin, size_t end, int step)
+{
+    for (size_t at = begin; at < end; at += (size_t)step * LINE) {
+        line sum[BATCH];
+        for (int k = 0; k < step; k++) sum[k] = *(const line *)(from[0] + at + k * LINE);
+        for (int r = 1; r < froms; r++)
+            for (int k = 0; k < step; k++) sum[k] += *(const line *)(from[r] + at + k * LINE);
+        for (int r = 0; r < tos; r++)
+            for (int k = 0; k < step; k++) *(line *)(to[r] + at + k * LINE) = sum[k];
+    }
+}
+
 static inline __attribute__((always_inline)) void add_lines(unsigned char *const *from, int froms,
                                                             unsigned char *const *to, int tos, size_t begin, size_t end)
 {
+    size_t batches = (end - begin) / BATCH * BATCH;
+    add_many(from, froms, to, tos, begin * LINE, (begin + batches) * LINE, BATCH);
+    add_many(from, froms, to, tos, (begin + batches) * LINE, end * LINE, 1);
+}
+
+/* Two ranks, whose pointers fit into registers. */
+static inline __attribute__((always_inline)) void add_pair(unsigned char *const *from, unsigned char *const *to,
+                                                           size_t begin, size_t end)
+{
+    unsigned char *const a = from[0], *const b = from[1], *const c = to[0], *const d = to[1];
     for (size_t at = begin * LINE; at < end * LINE; at += LINE) {
-        line sum = *(const line *)(from[0] + at);
-        for (int r = 1; r < froms; r++) sum += *(const line *)(from[r] + at);
-        for (int r = 0; r < tos; r++) *(line *)(to[r] + at) = sum;
+        line sum = *(const line *)(a + at) + *(const line *)(b + at);
+        *(line *)(c + at) = sum;
+        *(line *)(d + at) = sum;
     }
 }
 
 typedef void adder(unsigned char *const *from, int froms, unsigned char *const *to, int tos, size_t begin, size_t end);
 
-static void add(unsigned char *const *from, int froms, unsigned char *const *to, int tos, size_t begin, size_t end)
-{
-    if (froms == 2 && tos == 2) add_lines(from, 2, to, 2, begin, end); /* the compiler unrolls it */
-    else add_lines(from, froms, to, tos, begin, end);
-}
+/* The same for each instruction set. */
+#define ADDER(name, attributes)                                                                                        \
+    attributes static void name(unsigned char *const *from, int froms, unsigned char *const *to, int tos,              \
+                                size_t begin, size_t end)                                                              \
+    {                                                                                                                  \
+        if (froms == 2 && tos == 2)                                                                                    \
+            add_pair(from, to, begin, end);                                                                            \
+        else                                                                                                           \
+            add_lines(from, froms, to, tos, begin, end);                                                               \
+    }
 
+ADDER(add, )
 #if defined(__x86_64__)
-__attribute__((target("avx2"))) static void add_avx2(unsigned char *const *from, int froms, unsigned char *const *to,
-                                                     int tos, size_t begin, size_t end)
-{
-    if (froms == 2 && tos == 2) add_lines(from, 2, to, 2, begin, end);
-    else add_lines(from, froms, to, tos, begin, end);
-}
-
-__attribute__((target("avx512f"))) static void add_avx512(unsigned char *const *from, int froms,
-                                                          unsigned char *const *to, int tos, size_t begin, size_t end)
-{
-    if (froms == 2 && tos == 2) add_lines(from, 2, to, 2, begin, end);
-    else add_lines(from, froms, to, tos, begin, end);
-}
+ADDER(add_avx2, __attribute__((target("avx2"))))
+ADDER(add_avx512, __attribute__((target("avx512f"))))
 #endif
 
 static adder *best_adder(void)

@@ -20,7 +20,10 @@ typedef struct notice {
 } notice;
 
 /* The token lies behind the memory that was asked for. */
-static size_t with_token(size_t bytes) { return bytes + sizeof(uint64_t); }
+static size_t with_token(size_t bytes)
+{
+    return bytes + sizeof(uint64_t);
+}
 
 static void *map_peer(const notice *peer, size_t bytes)
 {
@@ -77,8 +80,10 @@ rondo_result rd_commons_open(rd_commons *commons, size_t bytes, rondo_comm *comm
     }
     if (all[rank].fd >= 0) close(all[rank].fd);
     if (result == RONDO_SUCCESS && !good)
-        result = rd_fail(RONDO_INVALID_USAGE, "the ranks cannot share %zu bytes of memory each: they are on several "
-                         "hosts, or there is not enough", bytes);
+        result = rd_fail(RONDO_INVALID_USAGE,
+                         "the ranks cannot share %zu bytes of memory each: they are on several "
+                         "hosts, or there is not enough",
+                         bytes);
     if (result != RONDO_SUCCESS) {
         rd_commons_close(&made);
         goto free_lists;

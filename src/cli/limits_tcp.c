@@ -123,8 +123,10 @@ rondo_result rd_streams_open(rd_streams *streams, rondo_comm *comm)
     if (mine == RONDO_SUCCESS && result == RONDO_SUCCESS) mine = accept_all(streams, listener, all[rank].token);
     int32_t good = mine == RONDO_SUCCESS;
     if (result == RONDO_SUCCESS) result = rondo_all_reduce(&good, &good, 1, RONDO_INT32, RONDO_MIN, comm, NULL);
-    if (result == RONDO_SUCCESS && mine != RONDO_SUCCESS) result = mine;
-    else if (result == RONDO_SUCCESS && !good) result = rd_fail(RONDO_REMOTE_ERROR, "another rank could not connect");
+    if (result == RONDO_SUCCESS && mine != RONDO_SUCCESS)
+        result = mine;
+    else if (result == RONDO_SUCCESS && !good)
+        result = rd_fail(RONDO_REMOTE_ERROR, "another rank could not connect");
     if (result != RONDO_SUCCESS) rd_streams_close(streams);
     if (listener >= 0) close(listener);
     free(all);

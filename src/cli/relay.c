@@ -30,7 +30,7 @@ static char *grow(char *data, size_t *capacity, size_t needed)
 
 void rd_sink_put(rd_sink *sink, const char *data, size_t bytes)
 {
-    if (sink->error) return;
+    if (sink->error || bytes == 0) return;
     if (sink->head > 0 && sink->head + sink->length + bytes > sink->capacity) {
         memmove(sink->data, sink->data + sink->head, sink->length);
         sink->head = 0;

@@ -25,7 +25,7 @@ static const char help[] =
     "\n"
     "  -n, --ranks N           2 to 8 (4)\n"
     "  -c, --count COUNT       numbers of each rank, 1 to 1000 (N: a chunk is one number)\n"
-    "      --algo ring|flat    the ring (default), or all ranks at once as on one host's memory\n"
+    "      --algo ALGO         ring (default), flat or exchange (rondo_plan.h)\n"
     "  -s, --step              one step at a time: space next, b back, q quit\n"
     "      --color WHEN        auto (default), always or never; auto heeds NO_COLOR\n"
     "  -h, --help              this text\n"
@@ -44,7 +44,7 @@ static const struct option names[] = {
     {NULL, 0, NULL, 0},
 };
 #define WHO     "rondo teach"
-#define CHOICES "ring|flat"
+#define CHOICES "ring|flat|exchange" /* as rondo_algo counts them */
 
 enum { AUTO, ALWAYS, NEVER };
 
@@ -90,6 +90,7 @@ static rd_lesson *read_trace(int fd, char *text, size_t bytes)
 /* The trace goes to memory that looks like a file, so that none is left behind, whatever happens. */
 static rd_lesson *run(const options *o, outcome *real, char *failure, size_t bytes)
 {
+    static const char *const algos[] = {[RONDO_ALGO_RING] = "ring", [RONDO_ALGO_FLAT] = "flat", [RONDO_ALGO_EXCHANGE] = "exchange"};
     char path[40], text[160] = "";
     int fd = memfd_create("rondo teach", 0);
     if (fd < 0) {
@@ -98,7 +99,7 @@ static rd_lesson *run(const options *o, outcome *real, char *failure, size_t byt
     }
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     const char *const environment[][2] = {
-        {"RONDO_ALGO", o->algo == RONDO_ALGO_RING ? "ring" : "flat"},
+        {"RONDO_ALGO", algos[o->algo]},
         {"RONDO_TRACE", path},
         {"RONDO_CHANNELS", NULL},
         {"RONDO_SLICE", NULL},

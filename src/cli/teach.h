@@ -47,6 +47,8 @@ typedef struct rd_move {
 
 typedef struct rd_lesson {
     int ranks, algo, steps;
+    bool whole;                     /* no chunks: every message goes as a whole */
+    int columns;                    /* of the table: chunks, or, of a whole message, its first numbers */
     size_t count;
     int order[RD_TEACH_RANKS];      /* rank at each position of the ring */
     int result[RD_TEACH_RANKS];     /* rondo_result of the call */

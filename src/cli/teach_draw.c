@@ -2,7 +2,7 @@
  *
  * teach_draw.c - one step on 80 columns: what moves, what becomes of it, what each rank holds then.
  *
- *   the ring      ranks in a circle, on each edge the chunk that passes it and the value it has; flat: no picture
+ *   the ring      ranks in a circle, on each edge the chunk that passes it and the value it has; others: no picture
  *   the moves     who to whom, which chunk, and the sum
  *   the table     a row for each rank, a column for each chunk: the value of the chunk's first element. A rank's terms
  *                 have a decimal place of their own, and the places of those that are missing are dots.
@@ -141,7 +141,8 @@ static int draw_moves(rd_canvas *canvas, const rd_lesson *lesson, int row, const
         what_happens(lesson, move, text, sizeof text);
         if (two) column = rd_canvas_put(canvas, at, column, 0, "%d─▶%d ", move->from, move->to);
         else column = rd_canvas_put(canvas, at, column, 0, "rank %d ─▶ rank %d   ", move->from, move->to);
-        column = rd_canvas_put(canvas, at, column, RD_BOLD | colour_of(chunk), two ? "c%d" : "chunk %d", chunk);
+        if (chunk == RONDO_WHOLE) column = rd_canvas_put(canvas, at, column, RD_BOLD, "message");
+        else column = rd_canvas_put(canvas, at, column, RD_BOLD | colour_of(chunk), two ? "c%d" : "chunk %d", chunk);
         column = rd_canvas_put(canvas, at, column, 0, two ? "  %s" : "   %s", text);
         if (!two && move->after.finished && move->action == RONDO_FINISH)
             rd_canvas_put(canvas, at, column, RD_BOLD | colour_of(chunk), " ✓");
@@ -195,12 +196,13 @@ static int draw_table(rd_canvas *canvas, const rd_lesson *lesson, int row)
 {
     bool one_each = true;
     char text[64];
-    for (int c = 0; c < lesson->ranks; c++) {
-        rd_canvas_put(canvas, row, LABEL + cell_width(lesson->ranks) * (c + 1) - 1 - 7, RD_BOLD | colour_of(c), "chunk %d", c);
+    for (int c = 0; c < lesson->columns; c++) {
+        snprintf(text, sizeof text, lesson->whole ? "number %d" : "chunk %d", c);
+        rd_canvas_put(canvas, row, LABEL + cell_width(lesson->ranks) * (c + 1) - 1 - rd_columns(text), RD_BOLD | colour_of(c), "%s", text);
         one_each = one_each && lesson->chunk[c].count == 1;
     }
     row++;
-    for (int c = 0; !one_each && c < lesson->ranks; c++) {
+    for (int c = 0; !one_each && c < lesson->columns; c++) {
         uint64_t first = lesson->chunk[c].first, count = lesson->chunk[c].count;
         if (!count) snprintf(text, sizeof text, "empty");
         else if (count == 1) snprintf(text, sizeof text, "[%" PRIu64 "]", first);
@@ -210,7 +212,7 @@ static int draw_table(rd_canvas *canvas, const rd_lesson *lesson, int row)
     row += !one_each;
     for (int p = 0; p < lesson->ranks; p++, row++) {
         rd_canvas_put(canvas, row, 0, RD_BOLD, "rank %d", lesson->order[p]);
-        for (int c = 0; c < lesson->ranks; c++) draw_cell(canvas, lesson, row, c, lesson->order[p]);
+        for (int c = 0; c < lesson->columns; c++) draw_cell(canvas, lesson, row, c, lesson->order[p]);
     }
     return row;
 }
@@ -246,12 +248,14 @@ static void draw_legend(rd_canvas *canvas, const rd_lesson *lesson, int row)
     rd_canvas_put(canvas, row++, 0, 0, "ones, rank 1 the tens, and so on. So a sum shows whose terms it has; a dot is a");
     rd_canvas_put(canvas, row++, 0, 0, "term that is missing.   + added to in this step   ✓ finished");
     if (lesson->count > (size_t)lesson->ranks)
-        rd_canvas_put(canvas, row, 0, 0, "A chunk is several numbers here; what is shown is its first.");
+        rd_canvas_put(canvas, row, 0, 0, lesson->whole ? "The first numbers of a message are shown."
+                                                       : "A chunk is several numbers here; what is shown is its first.");
 }
 
-static const char *what_kind(const rd_move *moves, int count)
+static const char *what_kind(const rd_lesson *lesson, const rd_move *moves, int count)
 {
     bool adds = false, replaces = false;
+    if (lesson->whole) return "all to all: what arrives is added";
     for (int m = 0; m < count; m++) *(moves[m].action == RONDO_REPLACE ? &replaces : &adds) = true;
     if (adds && replaces) return "some of what arrives is added, some replaces what is there";
     return adds ? "reduce-scatter: what arrives is added" : "all-gather: what arrives replaces";
@@ -271,7 +275,7 @@ void rd_teach_draw(rd_lesson *lesson, int step, rd_canvas *canvas)
     rd_lesson_go(lesson, step + 1);
     const rd_move *moves = rd_lesson_moves(lesson, step, &count);
     rd_canvas_clear(canvas);
-    draw_title(canvas, lesson, step, step < 0 ? "each rank has its own numbers" : what_kind(moves, count));
+    draw_title(canvas, lesson, step, step < 0 ? "each rank has its own numbers" : what_kind(lesson, moves, count));
     if (lesson->algo == RONDO_ALGO_RING) row = draw_ring(canvas, lesson, row, moves, count) + 1;
     if (step >= 0) row = draw_moves(canvas, lesson, row, moves, count) + 1;
     row = draw_table(canvas, lesson, row) + 1;

@@ -46,6 +46,7 @@ static const char *read_calls(rd_lesson *lesson, const rondo_trace_record *recor
         if (!sane_call(&r->of.made, r->rank)) return "it holds something else than an all-reduce of 2 to 8 ranks";
         if (lesson->ranks && lesson->ranks != r->of.made.size) return "its calls are of different worlds";
         lesson->ranks = r->of.made.size;
+        lesson->columns = lesson->ranks;
         lesson->count = r->of.made.count;
         lesson->algo = r->of.made.algo;
         lesson->order[r->of.made.position] = r->rank;
@@ -61,12 +62,13 @@ static bool sane_slice(const rd_lesson *lesson, const rondo_trace_record *r)
 {
     const rondo_trace_slice *s = &r->of.slice;
     return r->rank >= 0 && r->rank < lesson->ranks && s->peer >= 0 && s->peer < lesson->ranks && s->step >= 0 &&
-           s->step < 1 << 16 && s->chunk >= 0 && s->chunk < lesson->ranks && s->first <= lesson->count &&
+           s->step < 1 << 16 && (s->chunk == RONDO_WHOLE || (s->chunk >= 0 && s->chunk < lesson->ranks)) && s->first <= lesson->count &&
            s->count <= lesson->count - s->first && s->action <= RONDO_FINISH;
 }
 
 static void note_chunk(rd_lesson *lesson, const rondo_trace_slice *s)
 {
+    if (s->chunk == RONDO_WHOLE) return;
     uint64_t end = s->first + s->count, first = lesson->chunk[s->chunk].first, count = lesson->chunk[s->chunk].count;
     if (lesson->chunk[s->chunk].known) {
         /* The slices of a chunk follow one another; anything else is another rank's mistake, and is shown as one. */
@@ -127,14 +129,27 @@ static const char *read_slices(rd_lesson *lesson, const rondo_trace_record *reco
             } else {
                 add_received(lesson, &records[i]);
             }
+            lesson->whole |= records[i].of.slice.chunk == RONDO_WHOLE;
             if (records[i].of.slice.step >= lesson->steps) lesson->steps = records[i].of.slice.step + 1;
         }
     /* A chunk that nobody says is his own to send: as whoever names it has it. */
     for (size_t i = 0; i < count; i++)
         if ((records[i].kind == RONDO_TRACE_SEND || records[i].kind == RONDO_TRACE_RECEIVE) &&
-            !lesson->chunk[records[i].of.slice.chunk].known)
+            records[i].of.slice.chunk != RONDO_WHOLE && !lesson->chunk[records[i].of.slice.chunk].known)
             note_chunk(lesson, &records[i].of.slice);
     return NULL;
+}
+
+/* A message that is not cut into chunks is shown by its first numbers. */
+static void show_numbers(rd_lesson *lesson)
+{
+    lesson->columns = 0;
+    for (size_t i = 0; i < lesson->count && lesson->columns < lesson->ranks; i++) {
+        lesson->chunk[i].first = i;
+        lesson->chunk[i].count = 1;
+        lesson->chunk[i].known = true;
+        lesson->columns++;
+    }
 }
 
 static int position_of(const rd_lesson *lesson, int rank)
@@ -180,6 +195,7 @@ rd_lesson *rd_lesson_read(const rondo_trace_record *records, size_t count, char 
     if (lesson && lesson->moves) {
         why = read_calls(lesson, records, count);
         if (!why) why = read_slices(lesson, records, count);
+        if (!why && lesson->whole) show_numbers(lesson);
         if (!why) sort_moves(lesson);
         if (!why) why = make_room(lesson);
     }
@@ -225,7 +241,7 @@ static rd_cell meet(const rd_lesson *lesson, const rd_move *move, rd_cell arrive
 {
     rd_cell after = arrived;
     if (move->action == RONDO_REPLACE) return after;
-    bool flat = lesson->algo == RONDO_ALGO_FLAT;
+    bool flat = lesson->algo != RONDO_ALGO_RING;
     if (flat && begun) {
         after.value += before.value;
         after.terms |= before.terms;
@@ -290,7 +306,7 @@ bool rd_move_wrong(const rd_lesson *lesson, const rd_move *m, char *text, size_t
     uint32_t all = (1u << lesson->ranks) - 1;
     bool adds = m->action != RONDO_REPLACE, any = m->sent_count && m->got_count;
     uint32_t twice = adds ? m->arrived.terms & m->before.terms : 0;
-    if (lesson->algo == RONDO_ALGO_FLAT && m->first_term) twice = 0;
+    if (lesson->algo != RONDO_ALGO_RING && m->first_term) twice = 0;
     *text = '\0';
     if (m->sent_chunk < 0)
         snprintf(text, bytes, "rank %d took chunk %d from rank %d, which did not send it", m->to, m->got_chunk, m->from);

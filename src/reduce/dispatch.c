@@ -79,8 +79,10 @@ static rondo_result no_such_level(int level)
     for (int l = RD_CPU_PORTABLE, used = 0; l <= RD_CPU_AVX512; l++)
         if (rd_cpu_level_has(l))
             used += snprintf(have + used, sizeof have - (size_t)used, "%s%s", used ? ", " : "", levels[l].name);
-    return rd_fail(RONDO_INVALID_ARGUMENT, "reduction kernels of level %d (%s) do not run on this processor, which has: %s; "
-                                           "set RONDO_CPU to one of these or to auto", level, rd_cpu_level_name(level), have);
+    return rd_fail(RONDO_INVALID_ARGUMENT,
+                   "reduction kernels of level %d (%s) do not run on this processor, which has: %s; "
+                   "set RONDO_CPU to one of these or to auto",
+                   level, rd_cpu_level_name(level), have);
 }
 
 /* The float types whose sums could leave the range of the type they are taken in. */
@@ -129,7 +131,7 @@ void rd_copy(void *to, void *also, const void *from, size_t bytes, bool touch)
 /* ---- Floating-point state ------------------------------------------------------------------------------------ */
 
 #ifdef __x86_64__
-#define RD_MXCSR_DEFAULT 0x1f80u /* all exceptions masked, round to nearest even, neither flush to zero nor denormals as zero */
+#define RD_MXCSR_DEFAULT 0x1f80u /* exceptions masked, round to nearest even, no flush to zero, denormals are kept */
 
 unsigned rd_fp_enter(void)
 {

@@ -5,11 +5,12 @@
  * By way of float16. e5m2 is the upper byte of a float16. e4m3's seven magnitude bits, one place lower, are a float16
  * that is 2^-8 times as large, subnormals included (exponent biases 7 and 15).
  *
- * Aligned, for sums, maxima and minima. Put at the upper end of a float32's fraction and the lower end of its exponent, the
- * magnitude bits are a float32 that is 2^-120 (e4m3) or 2^-112 (e5m2) times as large, and what is subnormal in one is
- * so in the other. All lanes being smaller by the same power of two, sums of them are rounded at the same places: a
+ * Aligned, for sums, maxima and minima. Put at the upper end of a float32's fraction and the lower end of its exponent,
+ * the magnitude bits are a float32 that is 2^-120 (e4m3) or 2^-112 (e5m2) times as large, and what is subnormal in one
+ * is so in the other. All lanes being smaller by the same power of two, sums of them are rounded at the same places: a
  * sum that is subnormal is exact in both, for it is a multiple of float8's smallest number. This needs no conversions,
- * but products and quotients would lose bits, and processors that slow down for subnormals do so for these, not for sums.
+ * but products and quotients would lose bits, and processors that slow down for subnormals do so for these, not for
+ * sums.
  *
  * Rounding twice. To take a float32 to 16 bits first, by truncation, all bits below the last of these that matters are
  * joined into it: whether the rest was more or less than half, or just half, stays visible.
@@ -107,7 +108,8 @@ RD_INLINE void pack_aligned(const v_float32 from[4], v_uint8 to[4], struct rd_fl
 {
     v_uint16 byte[2];
     for (int i = 0; i < 2; i++) {
-        v_uint32 low = (v_uint32)join_low_bits(from[i], 16, exact), high = (v_uint32)join_low_bits(from[i + 2], 16, exact);
+        v_uint32 low = (v_uint32)join_low_bits(from[i], 16, exact),
+                 high = (v_uint32)join_low_bits(from[i + 2], 16, exact);
         byte[i] = (v_uint16)((low >> 16) | (high & 0xffff0000));
         byte[i] = round_to_byte(byte[i], type.aligned_place, RD_FLOAT_INFINITY, type, exact);
     }
@@ -117,7 +119,10 @@ RD_INLINE void pack_aligned(const v_float32 from[4], v_uint8 to[4], struct rd_fl
 #define RD_FLOAT8(name, type)                                                                                          \
     RD_INLINE void load_##name(const unsigned char *from, v_float32 to[4]) { load_float8(from, to, type); }            \
     RD_INLINE void load_aligned_##name(const unsigned char *from, v_float32 to[4]) { load_aligned(from, to, type); }   \
-    RD_INLINE void pack_##name(const v_float32 from[4], v_uint8 to[4], bool exact) { pack_float8(from, to, type, exact); } \
+    RD_INLINE void pack_##name(const v_float32 from[4], v_uint8 to[4], bool exact)                                     \
+    {                                                                                                                  \
+        pack_float8(from, to, type, exact);                                                                            \
+    }                                                                                                                  \
     RD_INLINE void pack_aligned_##name(const v_float32 from[4], v_uint8 to[4], bool exact)                             \
     {                                                                                                                  \
         pack_aligned(from, to, type, exact);                                                                           \

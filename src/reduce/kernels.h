@@ -40,7 +40,8 @@ static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *p
     call.factors.scale = reduction->scale, call.factors.divisor = reduction->divisor;
     call.scaled = reduction->scale != 1;
     call.divided = pass->finish && (integer ? reduction->ranks : reduction->divisor) != 1;
-    if (integer && call.divided) call.factors.divider = rd_divider_of((unsigned)reduction->ranks, (int)reduction->bytes * 8);
+    if (integer && call.divided)
+        call.factors.divider = rd_divider_of((unsigned)reduction->ranks, (int)reduction->bytes * 8);
     return call;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels for AVX-512 F, BW, DQ and VL; empty on other processors. The Makefile compiles this file with flags of its
- * own.
+ * The kernels for AVX-512 F, BW, DQ and VL; empty on other processors. The Makefile compiles this file with flags of
+ * its own.
  */
 #ifdef __x86_64__
 #ifndef __clang__ /* 32 registers: gcc would otherwise count 16 and build constants anew in every step */

@@ -2,8 +2,8 @@
  *
  * narrow.h - the 16-bit float types: from memory to lanes of float32 and back.
  *
- * A step handles as many elements as a vector has bytes: 4 vectors of float32 lanes. Which lane holds which element is up
- * to the type, so that widening and narrowing cost least; only the forms in memory are in order. Narrowing rounds to
+ * A step handles as many elements as a vector has bytes: 4 vectors of float32 lanes. Which lane holds which element is
+ * up to the type, so that widening and narrowing cost least; only the forms in memory are in order. Narrowing rounds to
  * nearest, ties to even, at every level to the same bits.
  */
 #ifndef RD_REDUCE_NARROW_H
@@ -90,7 +90,8 @@ RD_INLINE v_uint32 float_to_half(v_float32 value, bool truncate)
 {
     v_uint32 bits = (v_uint32)value, magnitude = bits & 0x7fffffff, sign = (bits >> 16) & RD_SIGN;
     v_uint32 nan = (v_uint32)(magnitude > 0x7f800000u), small = (v_uint32)(magnitude < 113u << 23);
-    v_uint32 rounding = truncate ? (v_uint32){0} : 0xfff + ((magnitude >> 13) & 1);
+    v_uint32 rounding = {0};
+    if (!truncate) rounding = 0xfff + ((magnitude >> 13) & 1);
     v_uint32 normal = (magnitude + rounding - (112u << 23)) >> 13;
     v_uint32 beyond = (v_uint32)(magnitude + rounding >= 143u << 23);
     normal = RD_SELECT(beyond, (v_uint32){0} + RD_HALF_INFINITY, normal);

@@ -8,15 +8,16 @@
  *   RD_WIDE     of one element in the wide type
  *   RD_ALIGNED  1 where load_aligned_ and pack_aligned_ exist (float8.h), else 0
  *
- * A step takes as many elements as fill 4 vectors of lanes, from every source, and writes them to every output. All reads
- * of a step come before its writes, and no step reads what another one writes, so that outputs may equal sources.
+ * A step takes as many elements as fill 4 vectors of lanes, from every source, and writes them to every output. All
+ * reads of a step come before its writes, and no step reads what another one writes, so that outputs may equal sources.
  */
 #define RD_STEP (4 * RD_VECTOR_BYTES / RD_WIDE) /* elements */
 #define RD_NARROW_TYPE (RD_BYTES < RD_WIDE)
 #define RD_LANE_VECTOR RD_NAME(v, RD_LANE)
 
 /* Lanes of n elements at `from`; fewer than a step are brought into a spare one first. */
-RD_INLINE void RD_NAME(load_lanes, RD_TYPE)(const unsigned char *from, bool wide, bool aligned, size_t n, RD_LANE_VECTOR to[4])
+RD_INLINE void RD_NAME(load_lanes, RD_TYPE)(const unsigned char *from, bool wide, bool aligned, size_t n,
+                                            RD_LANE_VECTOR to[4])
 {
     unsigned char spare[4 * RD_VECTOR_BYTES];
     if (n < RD_STEP) {
@@ -83,7 +84,8 @@ RD_INLINE void RD_NAME(step, RD_TYPE)(const struct rd_call *call, struct rd_form
         unsigned char *to = (unsigned char *)call->pass->output[o] + at * out_bytes;
         if (n < RD_STEP) memcpy(to, packed, n * out_bytes);
         else
-            for (size_t i = 0; i < RD_STEP * out_bytes / RD_VECTOR_BYTES; i++) store_vector(to + i * RD_VECTOR_BYTES, packed[i]);
+            for (size_t i = 0; i < RD_STEP * out_bytes / RD_VECTOR_BYTES; i++)
+                store_vector(to + i * RD_VECTOR_BYTES, packed[i]);
     }
 }
 
@@ -93,15 +95,16 @@ RD_INLINE size_t RD_NAME(steps, RD_TYPE)(const struct rd_call *call, struct rd_f
     return at;
 }
 
-/* All whole steps from `at` on. Where memory sets the pace, the ring's two sources and one or two outputs are worth loops
- * of their own; where conversions do, the forms of the first source and of the outputs are. */
+/* All whole steps from `at` on. Where memory sets the pace, the ring's two sources and one or two outputs are worth
+ * loops of their own; where conversions do, the forms of the first source and of the outputs are. */
 RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_op op, size_t at)
 {
     int sources = call->pass->sources, outputs = call->pass->outputs;
 #if RD_NARROW_TYPE
     bool first_wide = call->pass->first_wide, out_wide = call->pass->out_wide;
     bool aligned = RD_ALIGNED && op != RONDO_PROD && op != RONDO_AVG;
-    if (first_wide && out_wide) return RD_NAME(steps, RD_TYPE)(call, RD_FORM(op, true, true, false, sources, outputs), at);
+    if (first_wide && out_wide)
+        return RD_NAME(steps, RD_TYPE)(call, RD_FORM(op, true, true, false, sources, outputs), at);
     if (first_wide) return RD_NAME(steps, RD_TYPE)(call, RD_FORM(op, true, false, false, sources, outputs), at);
     if (out_wide) return RD_NAME(steps, RD_TYPE)(call, RD_FORM(op, false, true, false, sources, outputs), at);
     return RD_NAME(steps, RD_TYPE)(call, RD_FORM(op, false, false, aligned, sources, outputs), at);
@@ -121,7 +124,8 @@ RD_INLINE void RD_NAME(part, RD_TYPE)(const struct rd_call *call, rondo_op op, s
 }
 
 #define RD_OPERATOR(name, op)                                                                                          \
-    static __attribute__((noinline)) void RD_NAME(RD_TYPE, name##_part)(const struct rd_call *call, size_t at, size_t n) \
+    static __attribute__((noinline)) void RD_NAME(RD_TYPE, name##_part)(const struct rd_call *call, size_t at,         \
+                                                                        size_t n)                                      \
     {                                                                                                                  \
         RD_NAME(part, RD_TYPE)(call, op, at, n);                                                                       \
     }                                                                                                                  \

@@ -19,8 +19,8 @@
  * AVG: a term is scaled by 2^-k, k = ceil(log2 N), before it is added when type's range needs it; a partial sum has
  * been scaled already; `finish` divides by N * 2^-k (integers: by N, truncated toward zero) and rounds.
  *
- * The result's bits depend on the values and on their order only: not on the level, the alignment or the count. Every NaN
- * that is stored is its type's quiet one without sign (0x7fc00000 in float32, 0x7e in e5m2). A float8 result beyond
+ * The result's bits depend on the values and on their order only: not on the level, the alignment or the count. Every
+ * NaN that is stored is its type's quiet one without sign (0x7fc00000 in float32, 0x7e in e5m2). A float8 result beyond
  * the largest finite value, infinite ones included, becomes that value, as CUDA's __NV_SATFINITE does (float8.h);
  * maxima and minima are one of the terms. */
 typedef struct rd_pass {
@@ -56,8 +56,8 @@ typedef struct rd_reduction {
     double scale, divisor; /* AVG on floats: 2^-k and N * 2^-k, or 1 */
 } rd_reduction;
 
-/* level: RD_CPU_* of env.h (0: the best this machine has). RONDO_INVALID_ARGUMENT: unknown type or operator, or a level that
- * this machine lacks. */
+/* level: RD_CPU_* of env.h (0: the best this machine has). RONDO_INVALID_ARGUMENT: unknown type or operator, or a level
+ * that this machine lacks. */
 rondo_result rd_reduction_init(rd_reduction *reduction, rondo_dtype type, rondo_op op, int ranks, int level);
 
 static inline void rd_reduce(const rd_reduction *reduction, const rd_pass *pass) { reduction->run(reduction, pass); }

@@ -148,17 +148,18 @@ RD_ORDER_FLOAT(float64, v_uint64)
 
 /* ---- NaN ----------------------------------------------------------------------------------------------------- */
 
-/* Which NaN a processor makes of two depends on their order and on the instruction: every one that is stored is made the
- * same, quiet and without sign. They are rare, so a step first asks whether it has any: an unordered comparison looks at
- * two vectors at once. */
+/* Which NaN a processor makes of two depends on their order and on the instruction: every one that is stored is made
+ * the same, quiet and without sign. They are rare, so a step first asks whether it has any: an unordered comparison
+ * looks at two vectors at once. */
 #if RD_VECTOR_BYTES == 64
 #define RD_ANY_NAN(suffix, a) \
     (_mm512_cmp_##suffix##_mask(a[0], a[1], _CMP_UNORD_Q) | _mm512_cmp_##suffix##_mask(a[2], a[3], _CMP_UNORD_Q))
 RD_INLINE bool any_nan_float32(const v_float32 a[4]) { return RD_ANY_NAN(ps, a) != 0; }
 RD_INLINE bool any_nan_float64(const v_float64 a[4]) { return RD_ANY_NAN(pd, a) != 0; }
 #elif RD_VECTOR_BYTES == 32
-#define RD_ANY_NAN(suffix, a) \
-    _mm256_movemask_##suffix(_mm256_or_##suffix(_mm256_cmp_##suffix(a[0], a[1], _CMP_UNORD_Q), _mm256_cmp_##suffix(a[2], a[3], _CMP_UNORD_Q)))
+#define RD_ANY_NAN(suffix, a)                                                                                          \
+    _mm256_movemask_##suffix(_mm256_or_##suffix(_mm256_cmp_##suffix(a[0], a[1], _CMP_UNORD_Q),                         \
+                                                _mm256_cmp_##suffix(a[2], a[3], _CMP_UNORD_Q)))
 RD_INLINE bool any_nan_float32(const v_float32 a[4]) { return RD_ANY_NAN(ps, a) != 0; }
 RD_INLINE bool any_nan_float64(const v_float64 a[4]) { return RD_ANY_NAN(pd, a) != 0; }
 #else
@@ -289,12 +290,13 @@ RD_INLINE v_uint8 load_vector(const unsigned char *from)
 RD_INLINE void store_vector(unsigned char *to, v_uint8 vector) { memcpy(to, &vector, sizeof vector); }
 
 /* Stores one byte back to every line that begins in [from, from + bytes), and to the one that from lies in. A processor
- * that is about to write a line asks for it exclusively; one that only reads it leaves a copy with its last writer, whose
- * next store must then wait until that copy is given up. */
+ * that is about to write a line asks for it exclusively; one that only reads it leaves a copy with its last writer,
+ * whose next store must then wait until that copy is given up. */
 RD_INLINE void rd_touch_line(uintptr_t at)
 {
     volatile unsigned char *byte = (volatile unsigned char *)at;
-    *byte = *byte;
+    unsigned char as_it_was = *byte;
+    *byte = as_it_was;
 }
 RD_INLINE void rd_touch_lines(const void *from, size_t bytes)
 {
