@@ -21,7 +21,8 @@
 #include <unistd.h>
 
 #define RING_SLOTS 4                /* of a link; more than RD_BLOCK, and at least RD_FLAT_SLOTS */
-#define HOST_BYTES (4l << 20)       /* what the slots of one rank's flat links may take together, about */
+#define HOST_BYTES (2l << 20)       /* what the slots of one rank's flat links may take together, about */
+#define SOCKET_SLICE 131072         /* longest slice where the ring has sockets (bench/RESULTS.md: 256 and 64 KiB are slower) */
 #define FLAT_LEAST 16384            /* smaller slots cost more than they save */
 
 enum { PURPOSE_LINK = 1, PURPOSE_SOCKET = 2 };
@@ -142,7 +143,8 @@ static rondo_result reach(rd_connecting *c, int peer, int channel, const rondo_t
 
 static rondo_link_spec spec_for(const rd_connecting *c, int peer, bool neighbour)
 {
-    rondo_link_spec spec = {.me = c->comm->rank, .peer = peer, .slots = RING_SLOTS, .bell = &c->comm->bell};
+    rondo_link_spec spec = {.me = c->comm->rank, .peer = peer, .bell = &c->comm->bell};
+    spec.slots = neighbour ? RING_SLOTS : RD_FLAT_SLOTS; /* no more than are used: they share the caches */
     spec.slot_bytes = neighbour ? c->comm->wiring.slice_bytes : c->flat_bytes;
     return spec;
 }
@@ -295,6 +297,7 @@ static rondo_result conclude(rd_connecting *c, rd_table *table)
         flat = flat && all[r].flat;
         wiring->staged = wiring->staged || all[r].staged;
     }
+    if (wiring->staged && wiring->slice_bytes > SOCKET_SLICE) wiring->slice_bytes = SOCKET_SLICE;
     if (flat) {
         wiring->flat_out = comm->out;
         wiring->flat_in = comm->in;
@@ -333,7 +336,7 @@ static rondo_result make_links(rd_connecting *c, rd_table *table)
         c->unix_ok[r] = rd_cards_may_share_host(&c->cards[r], &c->cards[comm->rank]);
         c->flat = c->flat && c->unix_ok[r] && c->cards[r].transport != RD_TRANSPORT_TCP;
     }
-    long each = HOST_BYTES / RING_SLOTS / (comm->size - 1) / 4096 * 4096;
+    long each = HOST_BYTES / RD_FLAT_SLOTS / (comm->size - 1) / 4096 * 4096;
     c->flat_bytes = each < FLAT_LEAST ? FLAT_LEAST : (size_t)each;
     if (c->flat_bytes > comm->wiring.slice_bytes) c->flat_bytes = comm->wiring.slice_bytes;
     /* First the control plane, so that a death while links are made is noticed at once. */

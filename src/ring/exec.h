@@ -20,7 +20,7 @@
 
 #define RD_MAX_CHANNELS 8
 #define RD_MAX_FLAT 64
-#define RD_BLOCK 2          /* slices that take a step one after the other, so that one travels while one is added */
+#define RD_BLOCK 3          /* slices that take a step one after the other, so that one travels while one is added */
 #define RD_TURN 8           /* events or slices in one advance of a channel, at most */
 #define RD_FLAT_SLOTS 2     /* slices under way in a flat exchange: one is collected while the next is reduced */
 #define RD_DIRECT_LEAST 65536 /* bytes of a message from which on reaching the user's memory pays */
