@@ -142,7 +142,7 @@ bench-peers:
 # ---- Other checks --------------------------------------------------------------------------------------------
 check-long:
 	@$(MAKE) --no-print-directory -j$(JOBS) all tests
-	@RONDO_TEST_LONG=1 tests/run.sh $(BUILD)
+	@RONDO_TEST_LONG=1 DEADLINE=1800 tests/run.sh $(BUILD)
 
 check-layers: all
 	@tests/layers.sh $(BUILD)/obj

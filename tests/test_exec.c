@@ -316,7 +316,7 @@ static void test_random_schedules(void **state)
     static world w;
     world_options o = {.n = 8, .channels = 1, .slice_bytes = 4096, .flat = true, .transport = world_shm};
     world_open(&w, &o);
-    for (uint64_t seed = 0; seed < (test_slowness() > 1 ? 60 : 300); seed++) {
+    for (uint64_t seed = 0; seed < (getenv("RONDO_TEST_LONG") ? 20000 : test_slowness() > 1 ? 60 : 300); seed++) {
         world_call c = {.collective = (rondo_collective)(mix(1, seed) % RONDO_COLLECTIVES), .dtype = RONDO_INT32,
                         .op = RONDO_SUM, .root = (int)(mix(2, seed) % 8), .count = mix(3, seed) % 6000 * 8};
         if (c.collective == RONDO_COLL_ALL_REDUCE && mix(4, seed) % 2)

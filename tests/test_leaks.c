@@ -100,8 +100,9 @@ static void run(const char *transport, int cycles)
 static void case_30(void **state)
 {
     (void)state;
-    run("shm", test_slowness() > 1 ? 100 : 2000);
-    run("tcp", test_slowness() > 1 ? 50 : 300);
+    int times = getenv("RONDO_TEST_LONG") ? 10 : 1; /* make check-long */
+    run("shm", times * (test_slowness() > 1 ? 100 : 2000));
+    run("tcp", times * (test_slowness() > 1 ? 50 : 300));
 }
 
 int main(void)
