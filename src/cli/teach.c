@@ -104,7 +104,7 @@ static rd_lesson *run(const options *o, outcome *real, char *failure, size_t byt
         {"RONDO_ALGO", algos[o->algo]},
         {"RONDO_TRACE", path},
         {"RONDO_CHANNELS", NULL},
-        {"RONDO_SLICE", NULL},
+        {"RONDO_SLICE", "4096"}, /* the least; a chunk is one slice even so */
         {"RONDO_FLAT_RANKS", NULL},
         {NULL, NULL},
     };
