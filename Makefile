@@ -163,13 +163,13 @@ lint:
 	cppcheck --quiet --std=c11 --enable=warning,portability --inline-suppr --error-exitcode=1 -D_GNU_SOURCE -Iinclude -Isrc src
 
 coverage:
-	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/coverage OPT=-O1 KERNEL_OPT=-O1 SAN=--coverage all tests
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/coverage OPT=-O1 KERNEL_OPT=-O1 SAN="--coverage -include tests/coverage.h" all tests
 	@tests/coverage.sh build/coverage
 
 FILES ?=
 format:
 	@$(MAKE) --no-print-directory deps NEED="clang-format"
-	$(if $(FILES),clang-format -i $(FILES),git clang-format --extensions c,h)
+	$(if $(FILES),clang-format -i $(FILES),git clang-format --force --extensions c,h)
 
 # ---- Installing ----------------------------------------------------------------------------------------------
 PREFIX  ?= /usr/local

@@ -51,7 +51,7 @@ static void case_fault_links(void **state)
     (void)state;
     test_env("RONDO_SLICE", "4096");
     test_env("RONDO_SPIN", "0");
-    for (uint64_t seed = 0; seed < 6; seed++)
+    for (uint64_t seed = 0; seed < (test_slowness() > 1 ? 2 : 6); seed++)
         for (int w = 0; w < WAYS; w++) {
             way_take(&ways[w]);
             test_env("RONDO_CHANNELS", seed % 2 ? "2" : NULL);

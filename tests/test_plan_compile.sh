@@ -4,7 +4,7 @@
 # a kernel that calls its functions. A compiler that is missing is named and passed over, but for the C compiler.
 set -u
 case $(basename "${RONDO_BUILD:-build}") in # nothing of a sanitizer's build is in this
-asan|ubsan|tsan) echo "not repeated for ${RONDO_BUILD##*/}: make check runs it"; exit 0 ;;
+asan|ubsan|tsan|coverage) echo "not repeated for ${RONDO_BUILD##*/}: make check runs it"; exit 0 ;;
 esac
 include=$(realpath "$(dirname "$0")")/../include
 work=$(mktemp -d) || exit 1

@@ -4,7 +4,7 @@
 # rondo_plan.h and expects the test named with it to find it (exit 1 to 9 and a FAILED line, not a crash or a hang).
 set -u
 case $(basename "${RONDO_BUILD:-build}") in # nothing of a sanitizer's build is in this
-asan|ubsan|tsan) echo "not repeated for ${RONDO_BUILD##*/}: make check runs it"; exit 0 ;;
+asan|ubsan|tsan|coverage) echo "not repeated for ${RONDO_BUILD##*/}: make check runs it"; exit 0 ;;
 esac
 here=$(realpath "$(dirname "$0")")
 work=$(mktemp -d) || exit 1
