@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_teach.sh - `rondo teach`: what it shows for 2, 3, 4 and 8 ranks (tests/teach), that it fits, its keys, that it gives
-# the terminal back, and that it shows a fault of the schedule. RONDO_BUILD names the build directory.
+# test_teach.sh - `rondo teach`: what it shows for 2, 3, 4 and 8 ranks (tests/teach), that it fits, its keys, that it
+# gives the terminal back, and that it shows a fault of the schedule. RONDO_BUILD names the build directory.
 set -u
 build=$(realpath "${RONDO_BUILD:-$(dirname "$0")/../build}")
 here=$(realpath "$(dirname "$0")") root=$(realpath "$(dirname "$0")/..")
@@ -10,7 +10,7 @@ rondo=$build/rondo
 tmp=$(mktemp -d) failed=0
 trap 'rm -rf "$tmp"' EXIT
 cd "$tmp" || exit 1
-for name in $(compgen -e RONDO_); do case $name in RONDO_BUILD|RONDO_TESTS|RONDO_TEST_*) ;; *) unset "$name" ;; esac; done
+for name in $(compgen -e RONDO_ | grep -vE "^RONDO_(BUILD|TESTS|TEST_.*)$"); do unset "$name"; done
 unset NO_COLOR
 export LC_ALL=C.UTF-8 TERM=xterm-256color
 
@@ -69,9 +69,8 @@ misuse() {
 }
 
 # What it shows is not worked out a second time.
-no_schedule() {
-    grep -nE 'rondo_(plan_|step_|ring_|chunk|split)[a-z_]*\(' "$root"/src/cli/teach*.c && fail "teach computes a schedule"
-}
+computes='rondo_(plan_|step_|ring_|chunk|split)[a-z_]*\('
+no_schedule() { grep -nE "$computes" "$root"/src/cli/teach*.c && fail "teach computes a schedule"; }
 
 terminal() {
     timeout -k 1 60 python3 "$here/teach/terminal.py" "$rondo" >log 2>&1 || fail "on a terminal" log
@@ -83,14 +82,16 @@ plant() { # SED
     local source o
     mkdir -p include; rm -f ./*.o
     sed -e "$1" "$root/include/rondo_plan.h" >include/rondo_plan.h
-    cmp -s include/rondo_plan.h "$root/include/rondo_plan.h" && { fail "the place of the fault is gone from rondo_plan.h: $1"; return 1; }
-    for source in $(grep -lE 'rondo_(plan_|step_|ring_|chunk|split)[a-z_]*\(' "$root"/src/ring/*.c "$root"/src/core/*.c); do
+    if cmp -s include/rondo_plan.h "$root/include/rondo_plan.h"; then
+        fail "the place of the fault is gone from rondo_plan.h: $1"; return 1
+    fi
+    for source in $(grep -lE "$computes" "$root"/src/ring/*.c "$root"/src/core/*.c); do
         o=$(basename "$source" .c).o
-        ${CC:-cc} -std=c11 -O0 -w -pthread -D_GNU_SOURCE -Iinclude -I"$root/include" -I"$root/src" -c "$source" -o "$o" 2>log ||
-            { fail "the faulty copy does not compile" log; return 1; }
+        ${CC:-cc} -std=c11 -O0 -w -pthread -D_GNU_SOURCE -Iinclude -I"$root/include" -I"$root/src" \
+            -c "$source" -o "$o" 2>log || { fail "the faulty copy does not compile" log; return 1; }
     done
-    ${CC:-cc} -pthread -o rondo "$build"/obj/src/cli/*.o ./*.o "$build/librondo.a" -ljson-c -lhwloc -lsodium -lm 2>log ||
-        { fail "the faulty copy does not link" log; return 1; }
+    ${CC:-cc} -pthread -o rondo "$build"/obj/src/cli/*.o ./*.o "$build/librondo.a" -ljson-c -lhwloc -lsodium -lm \
+        2>log || { fail "the faulty copy does not link" log; return 1; }
 }
 shows() { # NAME PATTERN-OF-THE-STEP PATTERN-OF-THE-END
     timeout -k 1 60 ./rondo teach -n 4 --color never >out 2>err </dev/null; rc=$?
@@ -105,11 +106,14 @@ faults() {
     local sum='^✗ rank [0-9] holds [0-9]+ as number [0-9]+; the sum is [0-9]+'
     plant "$rs/send$chunk - 1 - s/send$chunk - 2 - s/" && {
         shows "a wrong chunk is sent" '^! rank 0 sent chunk 2, and rank 1 took it for chunk 3' "$sum"
-        tail -4 out | grep -q '^✓ Every rank really holds what its trace says' || fail "a wrong chunk: not explained by its trace" out
+        tail -4 out | grep -q '^✓ Every rank really holds what its trace says' ||
+            fail "a wrong chunk: not explained by its trace" out
     }
-    plant "$ag/RONDO_REPLACE/RONDO_REDUCE/" && shows "all-gather adds" '^! chunk [0-9] at rank [0-9] now has the term of rank [0-9] twice' "$sum"
+    plant "$ag/RONDO_REPLACE/RONDO_REDUCE/" &&
+        shows "all-gather adds" '^! chunk [0-9] at rank [0-9] now has the term of rank [0-9] twice' "$sum"
     plant "$rs/send_own = t.recv_own = s == 0/send_own = t.recv_own = s <= 1/" && shows "not what it received is sent" \
-        '^! chunk [0-9] at rank [0-9] is called finished without rank' '^✗ rank [0-9] holds [0-9]+ as number [0-9]+; by its trace it would be'
+        '^! chunk [0-9] at rank [0-9] is called finished without rank' \
+        '^✗ rank [0-9] holds [0-9]+ as number [0-9]+; by its trace it would be'
 }
 
 pages

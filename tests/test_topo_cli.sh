@@ -87,7 +87,8 @@ assert t["machine"]["synthetic"] is None
 P
     local cpu; cpu=$(taskset -cp $$ | sed 's/.*: *\([0-9]*\).*/\1/')
     timeout 30 taskset -c "$cpu" "$rondo" topo --json -n 2 >out || fail "on one CPU"
-    python3 -c "import json; t = json.load(open('out')); assert t['ring']['cpus'] == [$cpu, $cpu]" || fail "only the CPUs that may be used" out
+    python3 -c "import json; assert json.load(open('out'))['ring']['cpus'] == [$cpu, $cpu]" ||
+        fail "only the CPUs that may be used" out
     go -n 1; [ $rc = 0 ] && grep -q 'The ring of 1 rank,' out || fail "one rank" out err
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The trace of real calls agrees with the plan: every step's slices are there and cover its chunk, bytes are the plan's,
- * what one rank sent is what the other received; the file holds whole records, whoever writes it when.
+ * The trace of real calls agrees with the plan: every step's slices are there and cover its chunk, bytes are the
+ * plan's, what one rank sent is what the other received; the file holds whole records, whoever writes it when.
  */
 #include "test.h"
 
@@ -101,7 +101,9 @@ static void check_frame(const scene *s, const trial *call, const rondo_trace_rec
     assert_int_equal(made->size, s->n);
     assert_int_equal(made->root, is_rooted(call) ? call->root : 0);
     assert_int_equal(made->channels, s->channels);
-    int algo = s->way == &paths[FLAT] ? RONDO_ALGO_FLAT : s->way == &paths[EXCHANGE] ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_RING;
+    int algo = s->way == &paths[FLAT]       ? RONDO_ALGO_FLAT
+               : s->way == &paths[EXCHANGE] ? RONDO_ALGO_EXCHANGE
+                                            : RONDO_ALGO_RING;
     if (algo == RONDO_ALGO_EXCHANGE && call->count > LONG) algo = RONDO_ALGO_FLAT; /* it is for short messages */
     assert_int_equal(made->algo, call->collective == RONDO_COLL_ALL_REDUCE ? algo : RONDO_ALGO_RING);
 }
@@ -151,7 +153,8 @@ static uint64_t check_step(const scene *s, const rondo_plan *plan, int32_t step,
     return bytes;
 }
 
-static void check_rank(const scene *s, const trial *call, const int32_t *order, int rank, const rondo_trace_record **r, size_t n)
+static void check_rank(const scene *s, const trial *call, const int32_t *order, int rank, const rondo_trace_record **r,
+                       size_t n)
 {
     const rondo_trace_call *made = &r[0]->of.made;
     bool reduces = call->collective != RONDO_COLL_ALL_GATHER && call->collective != RONDO_COLL_BROADCAST;
@@ -159,8 +162,9 @@ static void check_rank(const scene *s, const trial *call, const int32_t *order, 
     uint64_t sent = 0, planned = 0;
     rondo_plan plan = {0};
     check_frame(s, call, r, n);
-    assert_int_equal(rondo_plan_init(&plan, made->collective, made->algo, s->n, rank, made->root, made->count, order, NULL,
-                                     reduces && rd_dtype_narrow(call->dtype)), 0);
+    assert_int_equal(rondo_plan_init(&plan, made->collective, made->algo, s->n, rank, made->root, made->count, order,
+                                     NULL, reduces && rd_dtype_narrow(call->dtype)),
+                     0);
     assert_int_equal(plan.position, made->position);
     for (size_t i = 1; i + 1 < n; i++) assert_in_range(r[i]->of.slice.step, 0, plan.steps - 1);
     for (int32_t step = 0; step < plan.steps; step++) {
@@ -172,7 +176,8 @@ static void check_rank(const scene *s, const trial *call, const int32_t *order, 
     assert_int_equal(sent, planned);
     uint64_t message = made->count * element, size = (uint64_t)s->n;
     if (made->algo == RONDO_ALGO_EXCHANGE) assert_int_equal(sent, (size - 1) * message);
-    else if (call->collective == RONDO_COLL_ALL_REDUCE && made->count % size == 0 && !(plan.wide && made->algo == RONDO_ALGO_RING))
+    else if (call->collective == RONDO_COLL_ALL_REDUCE && made->count % size == 0 &&
+             !(plan.wide && made->algo == RONDO_ALGO_RING))
         assert_int_equal(sent * size, 2 * (size - 1) * message);
 }
 
@@ -264,7 +269,8 @@ static void every_collective(void **state)
     for (int w = 0; w < PATHS; w++)
         for (int c = 0; c < RONDO_COLLECTIVES; c++, scenes++) {
             rondo_dtype type = types[scenes % 5];
-            trial t = {.collective = c, .dtype = type, .op = RONDO_SUM, .root = 1, .count = 31, .seed = (uint64_t)scenes};
+            trial t = {
+                .collective = c, .dtype = type, .op = RONDO_SUM, .root = 1, .count = 31, .seed = (uint64_t)scenes};
             scene s = {.way = &paths[w], .n = 3 + scenes % 2, .channels = 1, .slice = "4096", .calls = {t, t}};
             s.calls[1].count = 24001;
             s.calls[1].in_place = true;
@@ -276,7 +282,8 @@ static void channels(void **state)
 {
     (void)state;
     for (int w = RING; w <= TCP; w++) {
-        trial t = {.collective = RONDO_COLL_ALL_REDUCE, .dtype = RONDO_INT32, .op = RONDO_SUM, .count = 9000, .seed = 5};
+        trial t = {
+            .collective = RONDO_COLL_ALL_REDUCE, .dtype = RONDO_INT32, .op = RONDO_SUM, .count = 9000, .seed = 5};
         scene s = {.way = &paths[w], .n = 3, .channels = 3, .slice = "4096", .calls = {t, t}};
         s.calls[0].count = 5; /* some have nothing to carry, and carry it */
         run_scene(&s);
@@ -299,7 +306,8 @@ static void small_messages(void **state)
 static void many_records(void **state)
 {
     (void)state;
-    trial t = {.collective = RONDO_COLL_ALL_REDUCE, .dtype = RONDO_INT8, .op = RONDO_SUM, .count = 4 * 4096 * 200, .seed = 7};
+    trial t = {
+        .collective = RONDO_COLL_ALL_REDUCE, .dtype = RONDO_INT8, .op = RONDO_SUM, .count = 4 * 4096 * 200, .seed = 7};
     scene s = {.way = &paths[RING], .n = 4, .channels = 1, .slice = "4096", .calls = {t, t}};
     s.calls[1].count = 1000;
     run_scene(&s);

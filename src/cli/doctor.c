@@ -18,8 +18,8 @@ static const char help[] =
     "usage: rondo doctor [--json]\n"
     "\n"
     "Checks what Rondo needs of this machine: links, limits, kernel, libraries; runs an all-reduce of two ranks over\n"
-    "shared memory and over TCP; and lists every setting with its value and where that comes from. Says what is missing\n"
-    "and what mends it. The exit status is 1 when something is missing that Rondo needs.\n"
+    "shared memory and over TCP; and lists every setting with its value and where that comes from. Says what is\n"
+    "missing and what mends it. The exit status is 1 when something is missing that Rondo needs.\n"
     "\n"
     "      --json   for programs: {ok, checks: [{section, name, level, text, fix}], settings: [...]}\n"
     "  -h, --help   this text\n";
@@ -33,7 +33,8 @@ typedef struct setting {
     const char *from;
 } setting;
 
-void rd_find(rd_findings *f, const char *section, const char *name, rd_level level, const char *fix, const char *format, ...)
+void rd_find(rd_findings *f, const char *section, const char *name, rd_level level, const char *fix, const char *format,
+             ...)
 {
     if (f->count == sizeof f->list / sizeof f->list[0]) return;
     rd_finding *found = &f->list[f->count++];
@@ -65,7 +66,8 @@ static void check_names(rd_findings *f)
     int count = rd_settings_unknown(unknown, ROOM);
     for (int i = 0; i < count && i < ROOM; i++) {
         const char *nearest = unknown[i].nearest;
-        snprintf(text, sizeof text, "is not a setting%s%s%s", nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
+        snprintf(text, sizeof text, "is not a setting%s%s%s", nearest ? "; did you mean " : "", nearest ? nearest : "",
+                 nearest ? "?" : "");
         find_variable(f, unknown[i].name, text);
     }
 }
@@ -88,7 +90,8 @@ static bool read_settings(rd_findings *f, rd_settings *settings, setting *list)
         list[i].from = !text ? "default" : "environment";
         if (!text || rd_setting_valid(info, text)) continue;
         list[i].from = "not valid in the environment";
-        snprintf(what, sizeof what, "'%.64s' is not valid, it must be %s; %.64s holds", text, list[i].range, list[i].value);
+        snprintf(what, sizeof what, "'%.64s' is not valid, it must be %s; %.64s holds", text, list[i].range,
+                 list[i].value);
         find_variable(f, info->name, what);
     }
     return true;
@@ -153,7 +156,8 @@ static void print_json(const rd_findings *f, const setting *list, const char *ma
     add_text(all, "machine", machine);
     json_object_object_add(all, "checks", checks);
     json_object_object_add(all, "settings", settings);
-    puts(json_object_to_json_string_ext(all, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED | JSON_C_TO_STRING_NOSLASHESCAPE));
+    puts(json_object_to_json_string_ext(all, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED |
+                                                 JSON_C_TO_STRING_NOSLASHESCAPE));
     json_object_put(all);
 }
 
@@ -198,7 +202,8 @@ out:
 int rd_cli_doctor(int argc, char **argv)
 {
     static const char short_names[] = "+:h";
-    static const struct option names[] = {{"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
+    static const struct option names[] = {
+        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
     bool json = false;
     optind = 1;
     opterr = 0;

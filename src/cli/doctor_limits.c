@@ -102,7 +102,8 @@ static void check_cpus(rd_findings *f)
     double quota = group_cpus();
     if (quota > 0 && quota < allowed)
         rd_find(f, limits, "CPUs", RD_LEVEL_WARNING, "give the container as many CPUs as it runs ranks",
-                "%d of %ld may be used, but only for the time of %.3g: ranks that wait use it up", allowed, online, quota);
+                "%d of %ld may be used, but only for the time of %.3g: ranks that wait use it up", allowed, online,
+                quota);
     else rd_find(f, limits, "CPUs", RD_LEVEL_OK, NULL, "%d of %ld may be used", allowed, online);
 }
 
@@ -131,8 +132,9 @@ static void check_memory(rd_findings *f)
     }
     size_text(used, text[2], sizeof text[2]);
     size_text(limit, text[3], sizeof text[3]);
-    rd_find(f, limits, "cgroup memory", limit > used + ENOUGH ? RD_LEVEL_OK : RD_LEVEL_WARNING, "raise the container's memory limit",
-            "%s of %s are used; shared memory counts there, too", text[2], text[3]);
+    rd_find(f, limits, "cgroup memory", limit > used + ENOUGH ? RD_LEVEL_OK : RD_LEVEL_WARNING,
+            "raise the container's memory limit", "%s of %s are used; shared memory counts there, too", text[2],
+            text[3]);
 }
 
 static void check_files(rd_findings *f)
@@ -140,8 +142,12 @@ static void check_files(rd_findings *f)
     enum { LEAST = 32, GOOD = 256 };
     struct rlimit files = {0};
     getrlimit(RLIMIT_NOFILE, &files);
-    rd_find(f, limits, "open files", files.rlim_cur < LEAST ? RD_LEVEL_MISSING : files.rlim_cur < GOOD ? RD_LEVEL_WARNING : RD_LEVEL_OK,
-            "ulimit -n 4096", "%" PRIu64 " (at most %" PRIu64 "); a rank opens 13 and up to 3 for each rank of its host",
+    rd_find(f, limits, "open files",
+            files.rlim_cur < LEAST  ? RD_LEVEL_MISSING
+            : files.rlim_cur < GOOD ? RD_LEVEL_WARNING
+                                    : RD_LEVEL_OK,
+            "ulimit -n 4096",
+            "%" PRIu64 " (at most %" PRIu64 "); a rank opens 13 and up to 3 for each rank of its host",
             (uint64_t)files.rlim_cur, (uint64_t)files.rlim_max);
 }
 
@@ -156,7 +162,8 @@ static void check_memory_limits(rd_findings *f)
     rd_find(f, limits, "memlock", RD_LEVEL_INFO, NULL, "%s; not needed: no link locks memory", text);
     limit_text(space.rlim_cur, text, sizeof text);
     if (space.rlim_cur != RLIM_INFINITY)
-        rd_find(f, limits, "address space", RD_LEVEL_WARNING, "ulimit -v unlimited", "%s; links map memory of every neighbour", text);
+        rd_find(f, limits, "address space", RD_LEVEL_WARNING, "ulimit -v unlimited",
+                "%s; links map memory of every neighbour", text);
     if (statvfs("/dev/shm", &shm)) snprintf(text, sizeof text, "absent");
     else size_text((uint64_t)shm.f_blocks * shm.f_frsize, text, sizeof text);
     rd_find(f, limits, "/dev/shm", RD_LEVEL_INFO, NULL, "%s; not needed: shared memory is passed by descriptor", text);
@@ -178,7 +185,8 @@ static void check_pidfd(rd_findings *f, const char *section)
     if (fd >= 0) close(fd);
     if (fd >= 0) rd_find(f, section, "pidfd", RD_LEVEL_OK, NULL, "the death of a rank is seen at once");
     else
-        rd_find(f, section, "pidfd", RD_LEVEL_MISSING, "allow pidfd_open in the container's profile, or use Linux 5.3 or newer",
+        rd_find(f, section, "pidfd", RD_LEVEL_MISSING,
+                "allow pidfd_open in the container's profile, or use Linux 5.3 or newer",
                 "pidfd_open: %s; `rondo run` needs it", strerror(errno));
 }
 
@@ -206,10 +214,11 @@ void rd_doctor_libraries(rd_findings *f)
     unsigned hwloc = hwloc_get_api_version();
     rondo_version(&version);
     rd_find(f, section, "rondo", version == RONDO_VERSION ? RD_LEVEL_OK : RD_LEVEL_WARNING, "make clean all",
-            "%d.%d.%d%s", version / 10000, version / 100 % 100, version % 100, version == RONDO_VERSION ? "" : "; the tool is another one");
+            "%d.%d.%d%s", version / 10000, version / 100 % 100, version % 100,
+            version == RONDO_VERSION ? "" : "; the tool is another one");
     rd_find(f, section, "hwloc", hwloc >> 16 == HWLOC_API_VERSION >> 16 ? RD_LEVEL_OK : RD_LEVEL_MISSING,
             "apt-get install libhwloc15", "interface %u.%u", hwloc >> 16, hwloc >> 8 & 0xff);
-    rd_find(f, section, "libsodium", sodium_init() >= 0 ? RD_LEVEL_OK : RD_LEVEL_MISSING, "apt-get install libsodium23", "%s",
-            sodium_version_string());
+    rd_find(f, section, "libsodium", sodium_init() >= 0 ? RD_LEVEL_OK : RD_LEVEL_MISSING, "apt-get install libsodium23",
+            "%s", sodium_version_string());
     rd_find(f, section, "json-c", RD_LEVEL_OK, NULL, "%s; for the tool's --json only", json_c_version());
 }

@@ -32,8 +32,8 @@ static void check_memory(rd_findings *f, const char *section)
         rd_find(f, section, "shm", *(volatile char *)theirs == 42 ? RD_LEVEL_OK : RD_LEVEL_MISSING, NULL,
                 "a memfd was allocated, sealed, and mapped twice; there is no file to leave behind");
     } else {
-        rd_find(f, section, "shm", RD_LEVEL_MISSING, "allow memfd_create and fallocate (container profile, memory limit)", "%s",
-                rd_last_error());
+        rd_find(f, section, "shm", RD_LEVEL_MISSING,
+                "allow memfd_create and fallocate (container profile, memory limit)", "%s", rd_last_error());
     }
     rd_shared_unmap(theirs, BYTES);
     rd_shared_unmap(mine, BYTES);
@@ -45,7 +45,8 @@ static void check_sleep(rd_findings *f, const char *section)
     uint32_t word = 0;
     long woken = syscall(SYS_futex, &word, FUTEX_WAKE, 1, NULL, NULL, 0);
     if (woken < 0)
-        rd_find(f, section, "futex", RD_LEVEL_MISSING, "allow futex in the container's profile", "futex: %s", strerror(errno));
+        rd_find(f, section, "futex", RD_LEVEL_MISSING, "allow futex in the container's profile", "futex: %s",
+                strerror(errno));
     int bell = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), poll = epoll_create1(EPOLL_CLOEXEC);
     struct epoll_event event = {.events = EPOLLIN};
     bool works = bell >= 0 && poll >= 0 && epoll_ctl(poll, EPOLL_CTL_ADD, bell, &event) == 0;
@@ -66,7 +67,8 @@ static void check_unix(rd_findings *f, const char *section)
         close(fd);
         rd_find(f, section, "unix", RD_LEVEL_OK, NULL, "ranks of this host meet over abstract unix sockets");
     } else {
-        rd_find(f, section, "unix", RD_LEVEL_MISSING, "allow unix sockets in the container's profile", "%s", rd_last_error());
+        rd_find(f, section, "unix", RD_LEVEL_MISSING, "allow unix sockets in the container's profile", "%s",
+                rd_last_error());
     }
 }
 
@@ -80,8 +82,9 @@ static void numbers_of(const struct ifaddrs *all, const char *name, char *text, 
     for (const struct ifaddrs *i = all; i && used < bytes; i = i->ifa_next) {
         char number[INET6_ADDRSTRLEN];
         if (strcmp(i->ifa_name, name) != 0 || !i->ifa_addr) continue;
-        const void *at = i->ifa_addr->sa_family == AF_INET ? (const void *)&((struct sockaddr_in *)i->ifa_addr)->sin_addr
-                                                           : (const void *)&((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr;
+        const void *at = i->ifa_addr->sa_family == AF_INET
+                             ? (const void *)&((struct sockaddr_in *)i->ifa_addr)->sin_addr
+                             : (const void *)&((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr;
         if (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6) continue;
         if (i->ifa_addr->sa_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL((const struct in6_addr *)at)) continue;
         if (!inet_ntop(i->ifa_addr->sa_family, at, number, sizeof number)) continue;
@@ -97,9 +100,10 @@ static bool is_used(const struct ifaddrs *all, const char *name, const rd_addres
         for (int p = 0; p < count; p++) {
             const struct sockaddr_storage *at = &picked[p].at;
             if (at->ss_family != i->ifa_addr->sa_family) continue;
-            if (at->ss_family == AF_INET
-                    ? !memcmp(&((const struct sockaddr_in *)at)->sin_addr, &((struct sockaddr_in *)i->ifa_addr)->sin_addr, 4)
-                    : !memcmp(&((const struct sockaddr_in6 *)at)->sin6_addr, &((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr, 16))
+            if (at->ss_family == AF_INET ? !memcmp(&((const struct sockaddr_in *)at)->sin_addr,
+                                                   &((struct sockaddr_in *)i->ifa_addr)->sin_addr, 4)
+                                         : !memcmp(&((const struct sockaddr_in6 *)at)->sin6_addr,
+                                                   &((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr, 16))
                 return true;
         }
     }
@@ -144,7 +148,8 @@ static void check_network(rd_findings *f, const char *section, const char *filte
     struct ifaddrs *all = NULL;
     int fd, port;
     if (rd_sock_listen_tcp(&fd, 0, &port) != RONDO_SUCCESS) {
-        rd_find(f, section, "tcp", RD_LEVEL_MISSING, "allow TCP sockets in the container's profile", "%s", rd_last_error());
+        rd_find(f, section, "tcp", RD_LEVEL_MISSING, "allow TCP sockets in the container's profile", "%s",
+                rd_last_error());
         return;
     }
     close(fd);
@@ -189,21 +194,24 @@ static rondo_result sum_and_check(rondo_comm *comm, int rank, void *context)
 
 static void self_test(rd_findings *f, const char *transport)
 {
-    const char *const environment[][2] = {{"RONDO_TRANSPORT", transport}, {"RONDO_ALGO", NULL}, {"RONDO_TRACE", NULL}, {NULL, NULL}};
+    const char *const environment[][2] = {
+        {"RONDO_TRANSPORT", transport}, {"RONDO_ALGO", NULL}, {"RONDO_TRACE", NULL}, {NULL, NULL}};
     char text[600];
     int *wrong = rd_team_memory(TEST_RANKS * sizeof *wrong);
     if (!wrong) {
         rd_find(f, "self-test", transport, RD_LEVEL_MISSING, NULL, "no memory: %s", strerror(errno));
         return;
     }
-    rd_team team = {.ranks = TEST_RANKS, .timeout_s = 10, .environment = environment, .run = sum_and_check, .context = wrong};
+    rd_team team = {
+        .ranks = TEST_RANKS, .timeout_s = 10, .environment = environment, .run = sum_and_check, .context = wrong};
     if (!rd_team_run(&team, text, sizeof text))
         rd_find(f, "self-test", transport, RD_LEVEL_MISSING, "see what is missing above", "%s", text);
     else if (wrong[0] + wrong[1])
         rd_find(f, "self-test", transport, RD_LEVEL_MISSING, "report this as a bug of Rondo", "%d of %d sums are wrong",
                 wrong[0] + wrong[1], TEST_RANKS * TEST_COUNT);
     else
-        rd_find(f, "self-test", transport, RD_LEVEL_OK, NULL, "%d ranks summed %d float32, every one right", TEST_RANKS, TEST_COUNT);
+        rd_find(f, "self-test", transport, RD_LEVEL_OK, NULL, "%d ranks summed %d float32, every one right", TEST_RANKS,
+                TEST_COUNT);
     rd_team_memory_free(wrong, TEST_RANKS * sizeof *wrong);
 }
 

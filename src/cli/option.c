@@ -42,7 +42,8 @@ int rd_option_wrong(const char *who, int answer, char **argv, const char *short_
 int rd_option_no_words(const char *who, int argc, char **argv)
 {
     if (optind >= argc) return 0;
-    fprintf(stderr, "%s: '%s' is not an option, and there is nothing else to say; see %s --help\n", who, argv[optind], who);
+    fprintf(stderr, "%s: '%s' is not an option, and there is nothing else to say; see %s --help\n", who, argv[optind],
+            who);
     return RD_EXIT_USAGE;
 }
 

@@ -20,8 +20,8 @@
 static const char help[] =
     "usage: rondo teach [-n N] [options]\n"
     "\n"
-    "Runs a real all-reduce of N ranks on a few numbers, and steps through what they did by its trace: which chunk moves\n"
-    "from whom to whom, what is added, what is replaced, what each rank then holds, how many bytes it has sent.\n"
+    "Runs a real all-reduce of N ranks on a few numbers, and steps through what they did by its trace: which chunk\n"
+    "moves from whom to whom, what is added, what is replaced, what each rank then holds, how many bytes it has sent.\n"
     "\n"
     "  -n, --ranks N           2 to 8 (4)\n"
     "  -c, --count COUNT       numbers of each rank, 1 to 1000 (N: a chunk is one number)\n"
@@ -30,9 +30,9 @@ static const char help[] =
     "      --color WHEN        auto (default), always or never; auto heeds NO_COLOR\n"
     "  -h, --help              this text\n"
     "\n"
-    "Number i of rank r is the digit i+1 in the decimal place of rank r (10^r): rank 2 has 100, 200, 300, so that a sum\n"
-    "shows whose terms it has. In the table 3··3 is 3003, and the dots are the terms of ranks 1 and 2 that are missing;\n"
-    "+ was added to in this step, ✓ is finished. A chunk of several numbers is shown by its first.\n";
+    "Number i of rank r is the digit i+1 in the decimal place of rank r (10^r): rank 2 has 100, 200, 300, so that a\n"
+    "sum shows whose terms it has. In the table 3··3 is 3003, and the dots are the terms of ranks 1 and 2 that are\n"
+    "missing; + was added to in this step, ✓ is finished. A chunk of several numbers is shown by its first.\n";
 
 static const struct option names[] = {
     {"ranks", required_argument, NULL, 'n'},
@@ -81,7 +81,8 @@ static rd_lesson *read_trace(int fd, char *text, size_t bytes)
     if (fstat(fd, &info)) return NULL;
     size_t size = (size_t)info.st_size, count = size / sizeof(rondo_trace_record);
     rondo_trace_record *records = malloc(size + 1);
-    if (records && size && pread(fd, records, size, 0) == info.st_size) lesson = rd_lesson_read(records, count, text, bytes);
+    if (records && size && pread(fd, records, size, 0) == info.st_size)
+        lesson = rd_lesson_read(records, count, text, bytes);
     else snprintf(text, bytes, "the trace is empty");
     free(records);
     return lesson;
@@ -90,7 +91,8 @@ static rd_lesson *read_trace(int fd, char *text, size_t bytes)
 /* The trace goes to memory that looks like a file, so that none is left behind, whatever happens. */
 static rd_lesson *run(const options *o, outcome *real, char *failure, size_t bytes)
 {
-    static const char *const algos[] = {[RONDO_ALGO_RING] = "ring", [RONDO_ALGO_FLAT] = "flat", [RONDO_ALGO_EXCHANGE] = "exchange"};
+    static const char *const algos[] = {
+        [RONDO_ALGO_RING] = "ring", [RONDO_ALGO_FLAT] = "flat", [RONDO_ALGO_EXCHANGE] = "exchange"};
     char path[40], text[160] = "";
     int fd = memfd_create("rondo teach", 0);
     if (fd < 0) {
@@ -102,7 +104,7 @@ static rd_lesson *run(const options *o, outcome *real, char *failure, size_t byt
         {"RONDO_ALGO", algos[o->algo]},
         {"RONDO_TRACE", path},
         {"RONDO_CHANNELS", NULL},
-        {"RONDO_SLICE", NULL},
+        {"RONDO_SLICE", "4096"}, /* the least; a chunk is one slice even so */
         {"RONDO_FLAT_RANKS", NULL},
         {NULL, NULL},
     };
@@ -148,7 +150,8 @@ static bool as_summed(const rd_lesson *lesson, const outcome *o, rd_canvas *canv
             uint32_t sum = 0;
             for (int s = 0; s < lesson->ranks; s++) sum += rd_teach_input(s, i);
             if ((uint32_t)o->held[r][i] == sum || wrong++) continue;
-            snprintf(text, sizeof text, "rank %d holds %" PRId32 " as number %zu; the sum is %" PRIu32, r, o->held[r][i], i, sum);
+            snprintf(text, sizeof text, "rank %d holds %" PRId32 " as number %zu; the sum is %" PRIu32, r,
+                     o->held[r][i], i, sum);
         }
     verdict(canvas, !wrong, "%s", wrong ? text : "Every number is the sum over all ranks.");
     if (wrong > 1) rd_canvas_put(canvas, canvas->rows, 2, 0, "and so on: %zu of %zu numbers are wrong", wrong, all);
@@ -160,7 +163,8 @@ static bool as_planned(const rd_lesson *lesson, rd_canvas *canvas)
     char text[160];
     for (int r = 0; r < lesson->ranks; r++) {
         if (lesson->result[r] == RONDO_SUCCESS) continue;
-        snprintf(text, sizeof text, "The call failed at rank %d: %s.", r, rondo_result_string((rondo_result)lesson->result[r]));
+        snprintf(text, sizeof text, "The call failed at rank %d: %s.", r,
+                 rondo_result_string((rondo_result)lesson->result[r]));
         verdict(canvas, false, "%s", text);
         return false;
     }

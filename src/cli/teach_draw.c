@@ -25,6 +25,9 @@ static int cell_width(int ranks)
     return width < WIDEST ? width : WIDEST;
 }
 
+/* The column after the value of table column c. */
+static int cell_end(const rd_lesson *lesson, int c) { return LABEL + cell_width(lesson->ranks) * (c + 1) - 1; }
+
 static int table_width(int ranks) { return LABEL + ranks * cell_width(ranks); }
 
 static int arrow_width(int ranks, int top)
@@ -65,7 +68,10 @@ static void arrow(rd_canvas *canvas, int row, int from, int to, bool right, cons
     if (length) rd_canvas_put(canvas, row, middle, RD_BOLD | colour_of(move->sent_chunk), "%s", text);
 }
 
-static void box(rd_canvas *canvas, int row, int column, int rank) { rd_canvas_put(canvas, row, column, RD_BOLD, "rank %d", rank); }
+static void box(rd_canvas *canvas, int row, int column, int rank)
+{
+    rd_canvas_put(canvas, row, column, RD_BOLD, "rank %d", rank);
+}
 
 /* Clockwise: the first ranks of the ring above from left to right, the others below from right to left. */
 static int draw_ring(rd_canvas *canvas, const rd_lesson *lesson, int row, const rd_move *moves, int count)
@@ -94,7 +100,8 @@ static int draw_ring(rd_canvas *canvas, const rd_lesson *lesson, int row, const 
         arrow(canvas, row + 2, LEFT + 2, right - 5, false, up);
         return row + 3;
     }
-    if ((length = label(up, text, sizeof text))) rd_canvas_put(canvas, row + 1, 2, RD_BOLD | colour_of(up->sent_chunk), "%s", text);
+    if ((length = label(up, text, sizeof text)))
+        rd_canvas_put(canvas, row + 1, 2, RD_BOLD | colour_of(up->sent_chunk), "%s", text);
     if ((length = label(down, text, sizeof text)))
         rd_canvas_put(canvas, row + 1, right - 1 - length, RD_BOLD | colour_of(down->sent_chunk), "%s", text);
     start = LEFT + (top - below) * pitch / 2;
@@ -103,7 +110,8 @@ static int draw_ring(rd_canvas *canvas, const rd_lesson *lesson, int row, const 
         int column = start + i * pitch, rank = order[n - 1 - i];
         box(canvas, row + 2, column, rank);
         if (i + 1 < below)
-            arrow(canvas, row + 2, column + BOX + 1, column + pitch - 1, false, move_on_edge(moves, count, order[n - 2 - i], rank));
+            arrow(canvas, row + 2, column + BOX + 1, column + pitch - 1, false,
+                  move_on_edge(moves, count, order[n - 2 - i], rank));
         else arrow(canvas, row + 2, column + BOX + 1, right, false, NULL);
     }
     return row + 3;
@@ -119,14 +127,17 @@ static void what_happens(const rd_lesson *lesson, const rd_move *m, char *text, 
     else if (m->action == RONDO_REPLACE)
         snprintf(text, bytes, "%" PRIu32 " replaces %" PRIu32, m->arrived.value, m->before.value);
     else if (lesson->algo == RONDO_ALGO_RING)
-        snprintf(text, bytes, "%" PRIu32 " + %" PRIu32 " = %" PRIu32, m->arrived.value, m->before.value, m->after.value);
+        snprintf(text, bytes, "%" PRIu32 " + %" PRIu32 " = %" PRIu32, m->arrived.value, m->before.value,
+                 m->after.value);
     else if (m->first_term && m->action == RONDO_FINISH)
         snprintf(text, bytes, "%" PRIu32 " + own %" PRIu32 " = %" PRIu32, m->arrived.value, own, m->after.value);
     else if (m->first_term) snprintf(text, bytes, "%" PRIu32 " is the first", m->arrived.value);
     else if (m->action == RONDO_FINISH)
-        snprintf(text, bytes, "%" PRIu32 " + %" PRIu32 " + own %" PRIu32 " = %" PRIu32, m->before.value, m->arrived.value, own,
+        snprintf(text, bytes, "%" PRIu32 " + %" PRIu32 " + own %" PRIu32 " = %" PRIu32, m->before.value,
+                 m->arrived.value, own, m->after.value);
+    else
+        snprintf(text, bytes, "%" PRIu32 " + %" PRIu32 " = %" PRIu32, m->before.value, m->arrived.value,
                  m->after.value);
-    else snprintf(text, bytes, "%" PRIu32 " + %" PRIu32 " = %" PRIu32, m->before.value, m->arrived.value, m->after.value);
 }
 
 static int draw_moves(rd_canvas *canvas, const rd_lesson *lesson, int row, const rd_move *moves, int count)
@@ -148,7 +159,8 @@ static int draw_moves(rd_canvas *canvas, const rd_lesson *lesson, int row, const
             rd_canvas_put(canvas, at, column, RD_BOLD | colour_of(chunk), " ✓");
     }
     for (int m = 0; m < count; m++)
-        if (rd_move_wrong(lesson, &moves[m], text, sizeof text)) rd_canvas_put(canvas, end++, 0, RD_BOLD | RD_BAD, "! %s", text);
+        if (rd_move_wrong(lesson, &moves[m], text, sizeof text))
+            rd_canvas_put(canvas, end++, 0, RD_BOLD | RD_BAD, "! %s", text);
     return end;
 }
 
@@ -176,7 +188,7 @@ static void cell_text(const rd_lesson *lesson, rd_cell cell, char *text, size_t 
 static void draw_cell(rd_canvas *canvas, const rd_lesson *lesson, int row, int chunk, int rank)
 {
     char text[64];
-    int end = LABEL + cell_width(lesson->ranks) * (chunk + 1) - 1, style = colour_of(chunk);
+    int end = cell_end(lesson, chunk), style = colour_of(chunk);
     uint64_t first = lesson->chunk[chunk].first;
     if (!lesson->chunk[chunk].known || !lesson->chunk[chunk].count) {
         rd_canvas_put(canvas, row, end - 1, RD_DIM, "%s", lesson->chunk[chunk].known ? "-" : "?");
@@ -198,7 +210,8 @@ static int draw_table(rd_canvas *canvas, const rd_lesson *lesson, int row)
     char text[64];
     for (int c = 0; c < lesson->columns; c++) {
         snprintf(text, sizeof text, lesson->whole ? "number %d" : "chunk %d", c);
-        rd_canvas_put(canvas, row, LABEL + cell_width(lesson->ranks) * (c + 1) - 1 - rd_columns(text), RD_BOLD | colour_of(c), "%s", text);
+        rd_canvas_put(canvas, row, cell_end(lesson, c) - rd_columns(text),
+                      RD_BOLD | colour_of(c), "%s", text);
         one_each = one_each && lesson->chunk[c].count == 1;
     }
     row++;
@@ -207,7 +220,8 @@ static int draw_table(rd_canvas *canvas, const rd_lesson *lesson, int row)
         if (!count) snprintf(text, sizeof text, "empty");
         else if (count == 1) snprintf(text, sizeof text, "[%" PRIu64 "]", first);
         else snprintf(text, sizeof text, "[%" PRIu64 "-%" PRIu64 "]", first, first + count - 1);
-        rd_canvas_put(canvas, row, LABEL + cell_width(lesson->ranks) * (c + 1) - 1 - rd_columns(text), RD_DIM, "%s", text);
+        rd_canvas_put(canvas, row, cell_end(lesson, c) - rd_columns(text), RD_DIM, "%s",
+                      text);
     }
     row += !one_each;
     for (int p = 0; p < lesson->ranks; p++, row++) {
@@ -245,11 +259,13 @@ static void draw_bytes(rd_canvas *canvas, const rd_lesson *lesson, int row)
 static void draw_legend(rd_canvas *canvas, const rd_lesson *lesson, int row)
 {
     rd_canvas_put(canvas, row++, 0, 0, "Each rank's numbers have one digit, in a decimal place of its own: rank 0 the");
-    rd_canvas_put(canvas, row++, 0, 0, "ones, rank 1 the tens, and so on. So a sum shows whose terms it has; a dot is a");
+    rd_canvas_put(canvas, row++, 0, 0,
+                  "ones, rank 1 the tens, and so on. So a sum shows whose terms it has; a dot is a");
     rd_canvas_put(canvas, row++, 0, 0, "term that is missing.   + added to in this step   ✓ finished");
     if (lesson->count > (size_t)lesson->ranks)
-        rd_canvas_put(canvas, row, 0, 0, lesson->whole ? "The first numbers of a message are shown."
-                                                       : "A chunk is several numbers here; what is shown is its first.");
+        rd_canvas_put(canvas, row, 0, 0,
+                      lesson->whole ? "The first numbers of a message are shown."
+                                    : "A chunk is several numbers here; what is shown is its first.");
 }
 
 static const char *what_kind(const rd_lesson *lesson, const rd_move *moves, int count)

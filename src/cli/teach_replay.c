@@ -62,8 +62,8 @@ static bool sane_slice(const rd_lesson *lesson, const rondo_trace_record *r)
 {
     const rondo_trace_slice *s = &r->of.slice;
     return r->rank >= 0 && r->rank < lesson->ranks && s->peer >= 0 && s->peer < lesson->ranks && s->step >= 0 &&
-           s->step < 1 << 16 && (s->chunk == RONDO_WHOLE || (s->chunk >= 0 && s->chunk < lesson->ranks)) && s->first <= lesson->count &&
-           s->count <= lesson->count - s->first && s->action <= RONDO_FINISH;
+           s->step < 1 << 16 && (s->chunk == RONDO_WHOLE || (s->chunk >= 0 && s->chunk < lesson->ranks)) &&
+           s->first <= lesson->count && s->count <= lesson->count - s->first && s->action <= RONDO_FINISH;
 }
 
 static void note_chunk(rd_lesson *lesson, const rondo_trace_slice *s)
@@ -167,7 +167,8 @@ static void sort_moves(rd_lesson *lesson)
         int at = position_of(lesson, move.from), j = i;
         for (; j > 0; j--) {
             const rd_move *before = &lesson->moves[j - 1];
-            if (before->step < move.step || (before->step == move.step && position_of(lesson, before->from) <= at)) break;
+            if (before->step < move.step || (before->step == move.step && position_of(lesson, before->from) <= at))
+                break;
             lesson->moves[j] = *before;
         }
         lesson->moves[j] = move;
@@ -237,7 +238,8 @@ static void leave(rd_lesson *lesson, rd_move *move)
 }
 
 /* What becomes of an element that holds `before` (a sum of flat: so far) and meets `arrived`. */
-static rd_cell meet(const rd_lesson *lesson, const rd_move *move, rd_cell arrived, rd_cell own, rd_cell before, bool begun)
+static rd_cell meet(const rd_lesson *lesson, const rd_move *move, rd_cell arrived, rd_cell own, rd_cell before,
+                    bool begun)
 {
     rd_cell after = arrived;
     if (move->action == RONDO_REPLACE) return after;
@@ -284,7 +286,8 @@ void rd_lesson_go(rd_lesson *lesson, int steps)
         for (size_t i = 0; i < lesson->count; i++) lesson->cell[r][i] = input_cell(r, i);
     /* All of a step leave before any arrives: it is one exchange. */
     for (int s = 0, first = 0, end; s < steps; s++, first = end) {
-        for (end = first; end < lesson->move_count && lesson->moves[end].step == s; end++) leave(lesson, &lesson->moves[end]);
+        for (end = first; end < lesson->move_count && lesson->moves[end].step == s; end++)
+            leave(lesson, &lesson->moves[end]);
         for (int m = first; m < end; m++) arrive(lesson, &lesson->moves[m]);
     }
     lesson->done = steps;
@@ -297,32 +300,40 @@ static void list_ranks(uint32_t ranks, char *text, size_t bytes)
     size_t used = 0;
     *text = '\0';
     for (int r = 0; ranks >> r; r++)
-        if (ranks >> r & 1) used += (size_t)snprintf(text + used, used < bytes ? bytes - used : 0, "%s%d", used ? ", " : "", r);
+        if (ranks >> r & 1)
+            used += (size_t)snprintf(text + used, used < bytes ? bytes - used : 0, "%s%d", used ? ", " : "", r);
+}
+
+static const char *name_of(int chunk, char text[24])
+{
+    if (chunk == RONDO_WHOLE) snprintf(text, 24, "the message");
+    else snprintf(text, 24, "chunk %d", chunk);
+    return text;
 }
 
 bool rd_move_wrong(const rd_lesson *lesson, const rd_move *m, char *text, size_t bytes)
 {
-    char ranks[32];
+    char ranks[32], sent[24], got[24];
     uint32_t all = (1u << lesson->ranks) - 1;
-    bool adds = m->action != RONDO_REPLACE, any = m->sent_count && m->got_count;
-    uint32_t twice = adds ? m->arrived.terms & m->before.terms : 0;
-    if (lesson->algo != RONDO_ALGO_RING && m->first_term) twice = 0;
+    bool any = m->sent_count && m->got_count, sum = lesson->algo == RONDO_ALGO_RING || !m->first_term;
+    uint32_t twice = m->action != RONDO_REPLACE && sum ? m->arrived.terms & m->before.terms : 0;
+    name_of(m->sent_chunk, sent);
+    name_of(m->got_chunk, got);
     *text = '\0';
     if (m->sent_chunk < 0)
-        snprintf(text, bytes, "rank %d took chunk %d from rank %d, which did not send it", m->to, m->got_chunk, m->from);
+        snprintf(text, bytes, "rank %d took %s from rank %d, which did not send it", m->to, got, m->from);
     else if (m->got_chunk < 0)
-        snprintf(text, bytes, "chunk %d of rank %d did not arrive at rank %d", m->sent_chunk, m->from, m->to);
+        snprintf(text, bytes, "%s of rank %d did not arrive at rank %d", sent, m->from, m->to);
     else if (m->sent_chunk != m->got_chunk)
-        snprintf(text, bytes, "rank %d sent chunk %d, and rank %d took it for chunk %d", m->from, m->sent_chunk, m->to,
-                 m->got_chunk);
+        snprintf(text, bytes, "rank %d sent %s, and rank %d took it for %s", m->from, sent, m->to, got);
     else if (m->sent_first != m->got_first || m->sent_count != m->got_count)
-        snprintf(text, bytes, "chunk %d is not the same elements to rank %d and rank %d", m->sent_chunk, m->from, m->to);
+        snprintf(text, bytes, "%s is not the same numbers to rank %d and rank %d", sent, m->from, m->to);
     else if (any && twice) {
         list_ranks(twice, ranks, sizeof ranks);
-        snprintf(text, bytes, "chunk %d at rank %d now has the term of rank %s twice", m->got_chunk, m->to, ranks);
+        snprintf(text, bytes, "%s at rank %d now has the term of rank %s twice", got, m->to, ranks);
     } else if (any && m->after.finished && m->after.terms != all) {
         list_ranks(all & ~m->after.terms, ranks, sizeof ranks);
-        snprintf(text, bytes, "chunk %d at rank %d is called finished without rank %s", m->got_chunk, m->to, ranks);
+        snprintf(text, bytes, "%s at rank %d is called finished without rank %s", got, m->to, ranks);
     }
     return *text;
 }

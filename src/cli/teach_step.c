@@ -62,7 +62,8 @@ static void show(rd_lesson *lesson, int step, rd_canvas *canvas)
     if (row > rows) row = rows;
     printf("\033[H\033[2J");
     rd_canvas_print(canvas, "\r\n");
-    printf("\033[%d;1H%s", row, step + 1 < lesson->steps ? "space next   b back   q quit" : "space end   b back   q quit");
+    printf("\033[%d;1H%s", row,
+           step + 1 < lesson->steps ? "space next   b back   q quit" : "space end   b back   q quit");
     fflush(stdout);
 }
 

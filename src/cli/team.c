@@ -90,14 +90,16 @@ static bool all_ended(int fd, int milliseconds)
     return n > 0;
 }
 
-static void describe(const rd_team *team, const rank_report *reports, const int *status, bool late, char *text, size_t bytes)
+static void describe(const rd_team *team, const rank_report *reports, const int *status, bool late, char *text,
+                     size_t bytes)
 {
     int first = -1;
     *text = '\0';
     for (int r = 0; r < team->ranks; r++) {
         /* Of several the one that failed by itself says more than those who lost it. */
         if (reports[r].ended && reports[r].result == RONDO_SUCCESS) continue;
-        if (first < 0 || (reports[first].result == RONDO_REMOTE_ERROR && reports[r].result != RONDO_REMOTE_ERROR)) first = r;
+        if (first < 0 || (reports[first].result == RONDO_REMOTE_ERROR && reports[r].result != RONDO_REMOTE_ERROR))
+            first = r;
     }
     if (first < 0) return;
     if (reports[first].ended) snprintf(text, bytes, "rank %d: %s", first, reports[first].error);

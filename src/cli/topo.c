@@ -19,9 +19,9 @@
 static const char help[] =
     "usage: rondo topo [-n N] [options]\n"
     "\n"
-    "Shows this machine, and the ring that N ranks on it would form: rank r bound to the r-th core that this process may\n"
-    "use, and again from the first when there are more ranks than cores. The ring visits ranks that share a cache one\n"
-    "after the other; ranks that are not bound are visited in order.\n"
+    "Shows this machine, and the ring that N ranks on it would form: rank r bound to the r-th core that this process\n"
+    "may use, and again from the first when there are more ranks than cores. The ring visits ranks that share a cache\n"
+    "one after the other; ranks that are not bound are visited in order.\n"
     "\n"
     "  -n, --ranks N           ranks, 1 to 1024 (one per core)\n"
     "      --synthetic WORDS   another machine, in hwloc's words, for example \"pack:2 numa:1 l3:2 core:4 pu:2\"\n"
@@ -32,8 +32,11 @@ static const char help[] =
     "machines like this one, not measured here. CPU is the number that taskset and the kernel use.\n";
 
 static const struct option names[] = {
-    {"ranks", required_argument, NULL, 'n'}, {"synthetic", required_argument, NULL, 's'}, {"json", no_argument, NULL, 'j'},
-    {"help", no_argument, NULL, 'h'},        {NULL, 0, NULL, 0},
+    {"ranks", required_argument, NULL, 'n'},
+    {"synthetic", required_argument, NULL, 's'},
+    {"json", no_argument, NULL, 'j'},
+    {"help", no_argument, NULL, 'h'},
+    {NULL, 0, NULL, 0},
 };
 
 typedef struct view {
@@ -167,7 +170,10 @@ static void add_number(char *text, size_t room, int number, int *last)
     *last = number;
 }
 
-static bool beside(const rd_place *a, const rd_place *b) { return a->package == b->package && a->numa == b->numa && a->l3 == b->l3; }
+static bool beside(const rd_place *a, const rd_place *b)
+{
+    return a->package == b->package && a->numa == b->numa && a->l3 == b->l3;
+}
 
 /* One line for all that lies behind one L3 cache (or shares a NUMA node or package, where there is none). */
 static int print_group(const view *v, int first)
@@ -188,8 +194,8 @@ static int print_group(const view *v, int first)
             }
     if (usable < end - first) snprintf(allowed, sizeof allowed, "  (%d allowed)", usable);
     printf("  %-8s %-16s %-16s %-10s %s%s\n", index_text(at->package, package),
-           part_text(v, RD_STORAGE_NUMA, at->numa, numa, sizeof numa), part_text(v, RD_STORAGE_L3, at->l3, l3, sizeof l3),
-           *cores ? cores : "-", cpus, allowed);
+           part_text(v, RD_STORAGE_NUMA, at->numa, numa, sizeof numa),
+           part_text(v, RD_STORAGE_L3, at->l3, l3, sizeof l3), *cores ? cores : "-", cpus, allowed);
     return end;
 }
 

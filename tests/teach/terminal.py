@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-# terminal.py RONDO - `rondo teach` on a terminal of its own: keys, colours, and that whatever ends it gives the terminal
-# back as it was.
+# terminal.py RONDO - `rondo teach` on a terminal of its own: keys, colours, and that whatever ends it gives the
+# terminal back as it was.
 import fcntl, os, pty, re, select, signal, struct, sys, termios, time
 
 LEAVE = b"\x1b[?25h\x1b[?1049l"
 
 
 class Job:
-    """The program in the foreground of a session, below a leader that reports how it stops and ends, as a shell does."""
+    """The program in the foreground of a session, below a leader that reports how it stops and ends, like a shell."""
 
     def __init__(self, *arguments, **environment):
         reports, report = os.pipe()
@@ -40,7 +40,8 @@ class Job:
             if os.WIFSTOPPED(status):
                 os.write(report, b"stopped %d\n" % os.WSTOPSIG(status))
             else:
-                os.write(report, b"signal %d\n" % os.WTERMSIG(status) if os.WIFSIGNALED(status) else b"exit %d\n" % os.WEXITSTATUS(status))
+                killed = os.WIFSIGNALED(status)
+                os.write(report, b"signal %d\n" % os.WTERMSIG(status) if killed else b"exit %d\n" % os.WEXITSTATUS(status))
                 os._exit(0)
 
     def read(self, seconds):
@@ -60,7 +61,7 @@ class Job:
     def report(self):
         deadline = time.monotonic() + 20
         while b"\n" not in self.told:
-            if time.monotonic() > deadline: raise SystemExit("the program neither stops nor ends: %r" % self.seen[-600:])
+            if time.monotonic() > deadline: raise SystemExit("it neither stops nor ends: %r" % self.seen[-600:])
             if hasattr(self, "program"): self.read(0.01)
             if select.select([self.reports], [], [], 0.05)[0]: self.told += os.read(self.reports, 100)
         line, self.told = self.told.split(b"\n", 1)
@@ -106,18 +107,19 @@ for key, page in ((b" ", b"Step 1 of 4"), (b"n", b"Step 2 of 4"), (b"b", b"Step 
     job.expect(b"b back", "key %r" % key)
 job.type(b" ")
 rest = job.ends("exit 0", "the end", modes)
-if LEAVE not in rest or b"what its trace says" not in rest.split(LEAVE)[1] or b"Step 4 of 4" not in rest.split(LEAVE)[1]:
-    raise SystemExit("the end: %r" % rest)
+after = rest.partition(LEAVE)[2]
+if b"what its trace says" not in after or b"Step 4 of 4" not in after: raise SystemExit("the end: %r" % rest)
 
 job = started("-n", "8")
 job.type(b"q")
 if LEAVE not in job.ends("exit 0", "q", modes): raise SystemExit("q does not leave the screen")
 
-for how, ending in ((b"\x03", signal.SIGINT), (b"\x1c", signal.SIGQUIT), (signal.SIGTERM, signal.SIGTERM), (signal.SIGHUP, signal.SIGHUP)):
+for how, ending in ((b"\x03", signal.SIGINT), (b"\x1c", signal.SIGQUIT), (signal.SIGTERM,) * 2, (signal.SIGHUP,) * 2):
     job = started("-n", "2")
     if isinstance(how, bytes): job.type(how)
     else: os.kill(job.program, how)
-    if LEAVE not in job.ends("signal %d" % ending, "signal %d" % ending, modes): raise SystemExit("signal %d keeps the screen" % ending)
+    if LEAVE not in job.ends("signal %d" % ending, "signal %d" % ending, modes):
+        raise SystemExit("signal %d keeps the screen" % ending)
 
 job = started("-n", "2")
 job.type(b"\x1a")
@@ -133,4 +135,5 @@ job.ends("exit 0", "after Ctrl-Z", modes)
 colour = re.compile(rb"\x1b\[0[0-9;]*38;5;")
 for environment, wanted in (({}, True), ({"NO_COLOR": "1"}, False), ({"NO_COLOR": ""}, True), ({"TERM": "dumb"}, False)):
     job = Job("-n", "2", **environment)
-    if bool(colour.search(job.ends("exit 0", "colours", modes))) != wanted: raise SystemExit("colours with %r" % environment)
+    if bool(colour.search(job.ends("exit 0", "colours", modes))) != wanted:
+        raise SystemExit("colours with %r" % environment)
