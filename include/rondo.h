@@ -8,8 +8,8 @@
  * Errors. Every call returns a rondo_result. Handles and numbers are written only when it is RONDO_SUCCESS; after an
  * error of the communicator the contents of recv, and of send where the call was in place, are undefined.
  * rondo_last_error() then says in words what failed, where, and what to do. There are two kinds:
- *   - errors of the call (RONDO_INVALID_ARGUMENT, RONDO_INVALID_USAGE): nothing was started, the communicator is
- *     as usable as before and the rank may call again;
+ *   - errors of the call (RONDO_INVALID_ARGUMENT, RONDO_INVALID_USAGE; any of the memory functions): nothing was
+ *     started, the communicator is as usable as before and the rank may call again;
  *   - errors of the communicator (all others): they stay; every later call on it fails with the same text
  *     until it is destroyed.
  * The library never exits, never aborts the process, installs no signal handler and, unless RONDO_DEBUG asks for
@@ -106,9 +106,10 @@ typedef struct rondo_config {
     size_t size;           /* sizeof(rondo_config): lets later versions add fields */
     double timeout_s;      /* RONDO_TIMEOUT: seconds that start-up and each call may take (600); > 0 */
     double slow_warning_s; /* RONDO_SLOW_WARNING: a call longer than this warns once (10); > 0 */
-    int device;            /* a GPU's ordinal, RONDO_DEVICE_AUTO or RONDO_DEVICE_HOST */
+    int device;            /* RONDO_DEVICE_AUTO or RONDO_DEVICE_HOST; GPUs are not there yet */
     int channels;          /* RONDO_CHANNELS: parallel rings, 1 to 8; 0 means 1 */
-    size_t slice_bytes;    /* RONDO_SLICE: pipeline unit in bytes, 4096 to 262144; 0 lets the library choose */
+    size_t slice_bytes;    /* RONDO_SLICE: longest pipeline unit in bytes, 4096 to 262144, over sockets
+                              131072; 0 lets the library choose */
     const char *transport; /* RONDO_TRANSPORT: "loop", "shm" or "tcp"; NULL: the best that reaches, per peer */
     const char *algo;      /* RONDO_ALGO: "ring", "flat" or "exchange"; NULL lets the library choose */
 } rondo_config;
@@ -128,7 +129,8 @@ RONDO_API rondo_result rondo_get_unique_id(rondo_unique_id *id);
 RONDO_API rondo_result rondo_init_rank(rondo_comm **comm, int world_size, rondo_unique_id id, int rank,
                                        const rondo_config *config);
 
-/* The same with rank, world size and meeting point from the launcher's environment (`rondo run`, torchrun). */
+/* The same with rank, world size and meeting point from the launcher's environment (`rondo run`, torchrun; on one host
+ * also Slurm and Open MPI). */
 RONDO_API rondo_result rondo_init_env(rondo_comm **comm, const rondo_config *config);
 
 /* n communicators of one world in this process: comms[i] is rank i, to be driven by a thread of the caller's own.
@@ -150,8 +152,8 @@ RONDO_API rondo_result rondo_comm_destroy(rondo_comm *comm);
  *
  * Counts are in elements of `dtype`. Buffers need no alignment. Memory that a rank does not use may be NULL (recv
  * of reduce off the root, send of broadcast off the root, anything when the count is 0). The in-place forms are
- * named with each call; any other overlap of the two ranges is RONDO_INVALID_ARGUMENT. stream: NULL runs the
- * call to its end in the calling thread.
+ * named with each call; any other overlap of the two ranges is RONDO_INVALID_ARGUMENT. stream: NULL, which runs
+ * the call to its end in the calling thread; there are no others yet.
  *
  * Errors common to all: RONDO_INVALID_ARGUMENT names the argument, its value and the valid range; RONDO_TIMEOUT,
  * RONDO_REMOTE_ERROR (a rank died or left), RONDO_ABORTED, RONDO_MISMATCH (the ranks' calls differ). */

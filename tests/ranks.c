@@ -69,14 +69,15 @@ static void child(int n, int rank, rondo_unique_id id, const rondo_config *confi
     exit(0);
 }
 
-#ifdef __SANITIZE_THREAD__
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 typedef struct served {
     rondo_unique_id id;
     volatile int ready;
 } served;
 
-/* The thread sanitizer forbids threads in the child of a process that has some, as one that made a unique id does. So
- * another process makes it here, and serves it until it is killed. */
+/* The thread sanitizer forbids threads in the child of a process that has some, as one that made a unique id does; the
+ * address sanitizer's allocator may be forked with a lock taken. So another process makes the id here, and serves it
+ * until it is killed. */
 rondo_unique_id ranks_unique_id(ranks *all)
 {
     served *shared = test_shared(sizeof *shared);

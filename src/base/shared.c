@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -28,6 +29,11 @@ static int allocate(int fd, size_t bytes)
     int failed;
     if (bytes / page >= pages) {
         errno = ENOMEM;
+        return -1;
+    }
+    struct rlimit limit; /* beyond it the kernel would send a signal that ends the process */
+    if (!getrlimit(RLIMIT_FSIZE, &limit) && limit.rlim_cur != RLIM_INFINITY && bytes > limit.rlim_cur) {
+        errno = EFBIG;
         return -1;
     }
     if (ftruncate(fd, (off_t)bytes)) return -1;

@@ -23,7 +23,8 @@ rondo_result rd_fail(rondo_result result, const char *format, ...)
     va_start(arguments, format);
     set_error(format, arguments);
     va_end(arguments);
-    rd_log(RD_LOG_INFO, "%s: %s", rondo_result_string(result), last_error);
+    /* TRACE: much that fails inside is tried again, and what is not, the caller is told. */
+    rd_log(RD_LOG_TRACE, "%s: %s", rondo_result_string(result), last_error);
     return result;
 }
 

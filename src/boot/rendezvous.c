@@ -229,10 +229,11 @@ static void gather_overdue(rd_timer *timer)
 {
     rd_board *board = RD_CONTAINER(timer, rd_board, timer);
     char text[RD_TABLE_TEXT] = "";
-    append(text, sizeof text, "%d of %d joined; ", board->joined, board->world);
+    append(text, sizeof text, "the start timed out: %d of %d joined; ", board->joined, board->world);
     if (board->joined < board->world) {
         append(text, sizeof text, "missing: ");
         list_ranks(board, is_missing, text, sizeof text);
+        append(text, sizeof text, "; are they started, with the same key, and can they reach the root? RONDO_TIMEOUT sets the limit");
     } else {
         append(text, sizeof text, "waiting at \"%s\" for ", board->name);
         list_ranks(board, is_late, text, sizeof text);
@@ -436,6 +437,8 @@ void rd_board_admit(rd_served_job *job, const rd_request *request, rd_verdict *v
                RD_LARGEST_WORLD);
     } else if (world && request->world != (uint32_t)world) {
         refuse(board, verdict, "world sizes differ: %s says %u, the others say %d", who, request->world, world);
+        /* It has the key, so it is one of us, and will not come back with another size: nobody need wait. */
+        if (board) fail_board(board, RONDO_INVALID_USAGE, verdict->text);
     } else if (board && board->seats[request->from] != EMPTY) {
         const rd_client *other = board->clients[request->from];
         if (other)

@@ -18,6 +18,11 @@ static rondo_result note(rondo_comm *comm, rondo_result result, const char *text
     return rd_fail(result, "%s", comm->error);
 }
 
+rondo_result rd_comm_note(rondo_comm *comm, rondo_result result)
+{
+    return comm && result != RONDO_SUCCESS ? note(comm, result, rd_last_error()) : result;
+}
+
 /* 64 bits that differ, for all practical purposes, when calls differ (mixing steps of SplitMix64: Steele, Lea, Flood
  * 2014). Every slice carries them. */
 static uint64_t signature_of(uint64_t number, const rd_call *call)
@@ -99,7 +104,7 @@ static rondo_result run(rondo_comm *comm, const rd_call *call, const rondo_strea
         rd_trace_call(comm->trace, comm->calls, &comm->op.plan, call->dtype, call->op, comm->wiring.channels);
     rd_op_start(&comm->op);
     unsigned floats = rd_fp_enter();
-    result = rd_comm_drive(comm, call->name);
+    result = rd_comm_drive(comm, call);
     rd_fp_leave(floats);
     if (comm->trace) rd_trace_end(comm->trace, result);
     if (result) return note(comm, result, comm->stop.text);
@@ -111,7 +116,7 @@ static rondo_result run(rondo_comm *comm, const rd_call *call, const rondo_strea
 rondo_result rd_call_run(rondo_comm *comm, const rd_call *call, const rondo_stream *stream)
 {
     if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "%s: comm is NULL; it must come from a rondo_init call", call->name);
-    RD_TRY(rd_check_process(comm, call->name));
+    if (rd_check_process(comm, call->name) != RONDO_SUCCESS) return rd_comm_note(comm, RONDO_INVALID_USAGE);
     if (atomic_exchange_explicit(&comm->busy, 1, memory_order_acquire))
         return rd_fail(RONDO_INVALID_USAGE, "%s: another thread is inside a call on this communicator; one at a time, or "
                        "a communicator for each", call->name);

@@ -70,21 +70,7 @@ struct rondo_comm {
 rondo_result rd_comm_connect(rondo_comm *comm, rd_table *table, const rd_contact *contact, int64_t deadline);
 void rd_comm_disconnect(rondo_comm *comm);
 
-/* ---- wait.c ---- */
-
-void rd_stop_init(rd_stop *stop);
-void rd_stop_destroy(rd_stop *stop);
-/* Ends the communicator unless it has ended already; wakes whoever sleeps in a call. Any thread. */
-void rd_comm_stop(rondo_comm *comm, rondo_result result, const char *text);
-/* Drives comm->op to its end. `what` names the call in messages. */
-rondo_result rd_comm_drive(rondo_comm *comm, const char *what);
-
-/* ---- memory.c ---- */
-
-void rd_comm_forget_memory(const rondo_comm *comm);
-
-/* ---- check.c ---- */
-
+/* A call as the user made it. */
 typedef struct rd_call {
     const char *name;
     rondo_collective collective;
@@ -96,6 +82,26 @@ typedef struct rd_call {
     int root;
     bool reduces;
 } rd_call;
+
+/* ---- wait.c ---- */
+
+void rd_stop_init(rd_stop *stop);
+void rd_stop_destroy(rd_stop *stop);
+/* Ends the communicator unless it has ended already; wakes whoever sleeps in a call. Any thread. */
+void rd_comm_stop(rondo_comm *comm, rondo_result result, const char *text);
+/* Drives comm->op, which is `call`, to its end. */
+rondo_result rd_comm_drive(rondo_comm *comm, const rd_call *call);
+
+/* ---- call.c ---- */
+
+/* Leaves this thread's last error where rondo_last_error(comm) finds it, if result is one; returns result. */
+rondo_result rd_comm_note(rondo_comm *comm, rondo_result result);
+
+/* ---- memory.c ---- */
+
+void rd_comm_forget_memory(const rondo_comm *comm);
+
+/* ---- check.c ---- */
 
 /* RONDO_INVALID_ARGUMENT unless everything is in range. */
 rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call, const rondo_stream *stream);

@@ -17,9 +17,8 @@ typedef struct rd_registration {
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static rd_registration *registrations;
 
-rondo_result rondo_mem_alloc(void **ptr, size_t bytes, rondo_comm *comm)
+static rondo_result mem_alloc(void **ptr, size_t bytes)
 {
-    (void)comm;
     if (!ptr) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_mem_alloc: ptr is NULL; it must point to where the address goes");
     if (bytes > (size_t)PTRDIFF_MAX - 65536)
         return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_mem_alloc: bytes is %zu; it must be 0 to %zu", bytes,
@@ -27,10 +26,14 @@ rondo_result rondo_mem_alloc(void **ptr, size_t bytes, rondo_comm *comm)
     return rd_memory_alloc(bytes, ptr);
 }
 
+rondo_result rondo_mem_alloc(void **ptr, size_t bytes, rondo_comm *comm)
+{
+    return rd_comm_note(comm, mem_alloc(ptr, bytes));
+}
+
 rondo_result rondo_mem_free(void *ptr, rondo_comm *comm)
 {
-    (void)comm;
-    return ptr ? rd_memory_free(ptr) : RONDO_SUCCESS;
+    return rd_comm_note(comm, ptr ? rd_memory_free(ptr) : RONDO_SUCCESS);
 }
 
 /* Private pages cannot be shared on one host, and no other link there is can register memory yet: what is registered is
@@ -38,9 +41,9 @@ rondo_result rondo_mem_free(void *ptr, rondo_comm *comm)
 rondo_result rondo_register(void *ptr, size_t bytes, rondo_comm *comm)
 {
     if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_register: comm is NULL; it must come from a rondo_init call");
-    if (!ptr || !bytes)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_register: [%p, +%zu) is no memory; ptr must not be NULL, bytes not 0",
-                       ptr, bytes);
+    if (!ptr || !bytes || bytes > UINTPTR_MAX - (uintptr_t)ptr)
+        return rd_comm_note(comm, rd_fail(RONDO_INVALID_ARGUMENT, "rondo_register: [%p, +%zu) is no memory; ptr must not be "
+                                          "NULL, bytes not 0, and the range within the address space", ptr, bytes));
     rd_registration *entry = malloc(sizeof *entry);
     if (!entry) return rd_fail_errno("rondo_register: no memory for its own list");
     pthread_mutex_lock(&lock);
@@ -60,7 +63,8 @@ rondo_result rondo_deregister(void *ptr, rondo_comm *comm)
     if (entry) *at = entry->next;
     pthread_mutex_unlock(&lock);
     if (!entry)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_deregister: ptr is %p, which is not registered with this communicator", ptr);
+        return rd_comm_note(comm, rd_fail(RONDO_INVALID_ARGUMENT, "rondo_deregister: ptr is %p, which is not registered with "
+                                          "this communicator", ptr));
     free(entry);
     return RONDO_SUCCESS;
 }

@@ -7,6 +7,7 @@
 #include "core/comm.h"
 
 #include "base/clock.h"
+#include "base/dtype.h"
 #include "base/log.h"
 
 #include <sched.h>
@@ -39,6 +40,19 @@ void rd_comm_stop(rondo_comm *comm, rondo_result result, const char *text)
     rd_bell_ring(&comm->bell);
 }
 
+#define RD_CALL_TEXT 160
+
+/* "rondo_all_reduce of 8 float32, sum (call 7 on rank 2)" */
+static void describe(const rondo_comm *comm, const rd_call *call, char text[RD_CALL_TEXT])
+{
+    char root[24] = "";
+    bool rooted = call->collective == RONDO_COLL_BROADCAST || call->collective == RONDO_COLL_REDUCE;
+    if (rooted) snprintf(root, sizeof root, ", root %d", call->root);
+    snprintf(text, RD_CALL_TEXT, "%s of %zu %s%s%s%s (call %llu on rank %d)", call->name, call->count,
+             rd_dtype_name(call->dtype), call->reduces ? ", " : "", call->reduces ? rd_op_name(call->op) : "", root,
+             (unsigned long long)comm->calls, comm->rank);
+}
+
 static rondo_result stopped(const rondo_comm *comm)
 {
     return (rondo_result)atomic_load_explicit(&comm->stop.word, memory_order_acquire);
@@ -52,17 +66,18 @@ static rondo_result end(rondo_comm *comm, rondo_result result, const char *text)
     return stopped(comm); /* someone may have come first */
 }
 
-static rondo_result report_failure(rondo_comm *comm, const char *what)
+static rondo_result report_failure(rondo_comm *comm, const rd_call *call)
 {
+    char what[RD_CALL_TEXT];
+    describe(comm, call, what);
     const rd_op *op = &comm->op;
     char text[RD_ERROR_BYTES], peer[256];
     if (!op->failed) return end(comm, RONDO_INTERNAL_ERROR, "the executor's counters broke their inequality");
     rondo_link *link = op->failed->link;
     rd_member_peer_name(comm->member, link->peer, peer, sizeof peer);
     if (op->failure == RONDO_LINK_MISMATCH) {
-        snprintf(text, sizeof text, "%s (call %llu on rank %d) does not match what %s called: the ranks must make the "
-                 "same calls in the same order, with the same type, operator, root and count", what,
-                 (unsigned long long)comm->calls, comm->rank, peer);
+        snprintf(text, sizeof text, "%s does not match what %s called: the ranks must make the same calls in the same order, "
+                 "with the same type, operator, root and count", what, peer);
         return end(comm, RONDO_MISMATCH, text);
     }
     char reason[512];
@@ -71,27 +86,27 @@ static rondo_result report_failure(rondo_comm *comm, const char *what)
     for (int64_t until = rd_now() + REASON_NS; !stopped(comm) && rd_now() < until;) {
         char left[512];
         if (rd_member_left(comm->member, comm->calls - 1, left, sizeof left)) {
-            snprintf(text, sizeof text, "%s (call %llu) cannot complete: %s", what, (unsigned long long)comm->calls, left);
+            snprintf(text, sizeof text, "%s cannot complete: %s", what, left);
             return end(comm, RONDO_REMOTE_ERROR, text);
         }
         rd_bell_arm(&comm->bell);
         rd_bell_sleep(&comm->bell, 10000000);
     }
     if (stopped(comm)) return stopped(comm);
-    snprintf(text, sizeof text, "%s (call %llu): lost the %s link with %s: %s", what, (unsigned long long)comm->calls,
-             link->ops->name, peer, reason);
+    snprintf(text, sizeof text, "%s: lost the %s link with %s: %s", what, link->ops->name, peer, reason);
     return end(comm, RONDO_REMOTE_ERROR, text);
 }
 
-static rondo_result report_timeout(rondo_comm *comm, const char *what)
+static rondo_result report_timeout(rondo_comm *comm, const rd_call *call)
 {
+    char what[RD_CALL_TEXT];
+    describe(comm, call, what);
     char text[RD_ERROR_BYTES], peer[256] = "another rank";
     bool to_receive = true;
     int rank = rd_op_waits_for(&comm->op, &to_receive);
     if (rank >= 0) rd_member_peer_name(comm->member, rank, peer, sizeof peer);
-    snprintf(text, sizeof text, "%s (call %llu on rank %d) did not complete in %.3g s: still waiting %s %s. Is every rank "
-             "alive and making the same calls? RONDO_TIMEOUT sets the limit", what, (unsigned long long)comm->calls,
-             comm->rank, comm->settings.timeout_s, to_receive ? "for data from" : "for room to send to", peer);
+    snprintf(text, sizeof text, "%s did not complete in %.3g s: still waiting %s %s. Is every rank alive and making the "
+             "same calls? RONDO_TIMEOUT sets the limit", what, comm->settings.timeout_s, to_receive ? "for data from" : "for room to send to", peer);
     return end(comm, RONDO_TIMEOUT, text);
 }
 
@@ -121,34 +136,37 @@ static void relax(void)
 }
 
 /* Warns once when the call has become slow. */
-static void warn_if_slow(rondo_comm *comm, const char *what, int64_t now, int64_t *warn_at)
+static void warn_if_slow(rondo_comm *comm, const rd_call *call, int64_t now, int64_t *warn_at)
 {
     char peer[256] = "another rank";
     bool to_receive = true;
     if (now < *warn_at) return;
     *warn_at = INT64_MAX;
+    char what[RD_CALL_TEXT];
+    describe(comm, call, what);
     int rank = rd_op_waits_for(&comm->op, &to_receive);
     if (rank >= 0) rd_member_peer_name(comm->member, rank, peer, sizeof peer);
-    rd_log(RD_LOG_WARN, "rank %d: %s (call %llu) has waited %.3g s %s %s", comm->rank, what,
-           (unsigned long long)comm->calls, comm->settings.slow_warning_s,
+    rd_log(RD_LOG_WARN, "%s has waited %.3g s %s %s", what, comm->settings.slow_warning_s,
            to_receive ? "for data from" : "for room to send to", peer);
 }
 
 /* Nothing could be done for a while: is there a reason to give up? RONDO_IN_PROGRESS: no. */
-static rondo_result reason_to_end(rondo_comm *comm, const char *what, int64_t deadline, int64_t *warn_at)
+static rondo_result reason_to_end(rondo_comm *comm, const rd_call *call, int64_t deadline, int64_t *warn_at)
 {
     char left[512], text[RD_ERROR_BYTES];
     int64_t now = rd_now();
-    if (now >= deadline) return report_timeout(comm, what);
-    warn_if_slow(comm, what, now, warn_at);
+    if (now >= deadline) return report_timeout(comm, call);
+    warn_if_slow(comm, call, now, warn_at);
     if (!atomic_exchange(&comm->woken, 0)) return RONDO_IN_PROGRESS;
     if (!rd_member_left(comm->member, comm->calls - 1, left, sizeof left)) return RONDO_IN_PROGRESS;
-    snprintf(text, sizeof text, "%s (call %llu) cannot complete: %s", what, (unsigned long long)comm->calls, left);
+    char what[RD_CALL_TEXT];
+    describe(comm, call, what);
+    snprintf(text, sizeof text, "%s cannot complete: %s", what, left);
     return end(comm, RONDO_REMOTE_ERROR, text);
 }
 
 /* Nothing happened for a while, or much did for long: look at the clock, at the control plane; let others run; sleep. */
-static rondo_result wait_turn(rondo_comm *comm, const char *what, long idle, int64_t deadline, int64_t *warn_at)
+static rondo_result wait_turn(rondo_comm *comm, const rd_call *call, long idle, int64_t deadline, int64_t *warn_at)
 {
     if (idle <= comm->spin) {
         relax();
@@ -158,9 +176,9 @@ static rondo_result wait_turn(rondo_comm *comm, const char *what, long idle, int
         sched_yield();
         return RONDO_IN_PROGRESS;
     }
-    rondo_result result = reason_to_end(comm, what, deadline, warn_at);
+    rondo_result result = reason_to_end(comm, call, deadline, warn_at);
     if (result != RONDO_IN_PROGRESS) return result;
-    return sleep_on_bell(comm, *warn_at < deadline ? *warn_at : deadline) == RD_FAILED ? report_failure(comm, what)
+    return sleep_on_bell(comm, *warn_at < deadline ? *warn_at : deadline) == RD_FAILED ? report_failure(comm, call)
                                                                                      : RONDO_IN_PROGRESS;
 }
 
@@ -174,7 +192,7 @@ static void note_overslept(rondo_comm *comm, rd_progress progress)
     comm->overslept = false;
 }
 
-static rondo_result drive(rondo_comm *comm, const char *what)
+static rondo_result drive(rondo_comm *comm, const rd_call *call)
 {
     long idle = 0, moved = 0;
     int64_t deadline = 0, warn_at = 0;
@@ -186,14 +204,14 @@ static rondo_result drive(rondo_comm *comm, const char *what)
         if (progress == RD_DONE) return RONDO_SUCCESS;
         /* A peer may die after it has done its part: what it sent is used up before its end counts. */
         if (stop && progress != RD_MOVED) return stop;
-        if (progress == RD_FAILED) return report_failure(comm, what);
+        if (progress == RD_FAILED) return report_failure(comm, call);
         if (!deadline) {
             deadline = rd_deadline(comm->settings.timeout_s);
             warn_at = rd_deadline(comm->settings.slow_warning_s);
         }
         if (comm->overslept) note_overslept(comm, progress);
-        if (progress == RD_IDLE) result = wait_turn(comm, what, ++idle, deadline, &warn_at);
-        else if (idle = 0, ++moved % LOOK_MOVES == 0) result = reason_to_end(comm, what, deadline, &warn_at);
+        if (progress == RD_IDLE) result = wait_turn(comm, call, ++idle, deadline, &warn_at);
+        else if (idle = 0, ++moved % LOOK_MOVES == 0) result = reason_to_end(comm, call, deadline, &warn_at);
         if (result != RONDO_IN_PROGRESS) return result;
     }
 }
@@ -212,9 +230,9 @@ static void take_back(rondo_comm *comm)
     }
 }
 
-rondo_result rd_comm_drive(rondo_comm *comm, const char *what)
+rondo_result rd_comm_drive(rondo_comm *comm, const rd_call *call)
 {
-    rondo_result result = drive(comm, what);
+    rondo_result result = drive(comm, call);
     if (result != RONDO_SUCCESS) take_back(comm);
     return result;
 }
