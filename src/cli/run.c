@@ -37,7 +37,7 @@ static const char help[] =
     "Ctrl-C is passed on; a second one kills at once. Nothing that a rank started outlives the run.\n"
     "\n"
     "  rondo run -n 4 -- ./my-program --its-option\n"
-    "  rondo run -n 8 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 -- python3 train.py\n";
+    "  rondo run -n 8 --nnodes 2 --node-rank 0 --master-addr 10.0.0.1 -- ./train\n";
 
 enum { DEFAULT_PORT = 29500 };
 enum option_id {
