@@ -296,7 +296,9 @@ static int many_starts(void *argument)
     }
     sleep_s(0.1);
     EXPECT(count_entries("/proc/self/fd") <= fds);
-    if (!SANITIZED) EXPECT(count_mappings() <= mappings); /* sanitizers keep what was freed for a while */
+    /* The allocator may have mapped a little more; a leak would be a mapping for each of hundreds of rounds. Sanitizers keep
+     * what was freed for a while. */
+    if (!SANITIZED) EXPECT(count_mappings() <= mappings + 8);
     EXPECT(count_entries("/proc/self/task") <= threads);
     return 0;
 }
