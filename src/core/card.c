@@ -30,7 +30,7 @@ static rondo_result unpack(rd_card *card, const unsigned char bytes[CARD_BYTES])
     rd_reader r = {.at = bytes, .left = CARD_BYTES};
     uint32_t *const words[] = {&card->wire_version, &card->channels, &card->sockets, &card->transport, &card->algo,
                                &card->numerics, &card->flat_ranks};
-    int32_t place[PLACE_WORDS];
+    int32_t place[PLACE_WORDS] = {0};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) *words[i] = rd_read_u32(&r);
     card->slice_bytes = rd_read_u64(&r);
     for (size_t i = 0; i < PLACE_WORDS; i++) place[i] = (int32_t)rd_read_u32(&r);
