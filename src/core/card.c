@@ -8,7 +8,7 @@
 
 /* rd_place has nine numbers, all of them 32 bits wide. */
 #define PLACE_WORDS (sizeof(rd_place) / sizeof(int32_t))
-#define CARD_BYTES (7 * 4 + 8 + PLACE_WORDS * 4 + RD_CONTACT_BYTES)
+#define CARD_BYTES (7 * 4 + 8 + sizeof(rd_place) + RD_CONTACT_BYTES)
 
 /* ---- The bytes ---- */
 
