@@ -87,6 +87,8 @@ static void reduce_some(rondo_comm *comm, int rank, int n, void *context)
         for (size_t i = 0; i < count; i += 1009)
             CHECK(recv[i] == (float)(n * (int)(i % 7) + n * (n - 1) / 2), "element %zu is %g", i, (double)recv[i]);
     }
+    free(send);
+    free(recv);
     CHECK(comm->missed_bells == 0, "rank %d slept %llu times beside something to do", rank, (unsigned long long)comm->missed_bells);
 }
 
