@@ -48,7 +48,8 @@ static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *p
 /* n elements from `at` on, fewer than a step: the same pass over a whole step of copies. */
 static void rd_part(const struct rd_call *call, size_t step, size_t at, size_t n)
 {
-    _Alignas(RD_LINE) unsigned char terms[RD_MAX_SOURCES][4 * RD_VECTOR_BYTES], result[4 * RD_VECTOR_BYTES];
+    _Alignas(RD_LINE) unsigned char terms[RD_MAX_SOURCES][4 * RD_VECTOR_BYTES];
+    _Alignas(RD_LINE) unsigned char result[4 * RD_VECTOR_BYTES] = {0};
     const rd_pass *pass = call->pass;
     rd_pass whole;
     memcpy(&whole, pass, offsetof(rd_pass, source));

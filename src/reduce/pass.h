@@ -69,7 +69,8 @@ RD_INLINE void RD_NAME(step, RD_TYPE)(const struct rd_call *call, struct rd_form
     RD_NAME(pack_sum, RD_TYPE)(sum, form, packed);
     for (int o = 0; o < call->pass->outputs; o++) {
         unsigned char *to = (unsigned char *)call->pass->output[o] + at * bytes;
-        for (size_t i = 0; i < RD_STEP * bytes / RD_VECTOR_BYTES; i++) store_vector(to + i * RD_VECTOR_BYTES, packed[i]);
+        for (size_t i = 0; i < RD_STEP * bytes / RD_VECTOR_BYTES; i++)
+            store_vector(to + i * RD_VECTOR_BYTES, packed[i]);
     }
 }
 
