@@ -14,23 +14,23 @@
 
 /* A pass, and what holds for all of it. */
 struct rd_call {
+    const rd_reduction *reduction;
     const rd_pass *pass;
     struct rd_factors factors;
     bool scaled, divided, touch;
-    size_t out_bytes; /* of one element */
+    size_t first_bytes, out_bytes; /* of one element of source[0] and of the outputs */
 };
 
 /* What one loop over steps takes as known. */
 struct rd_form {
     rondo_op op;
     bool first_wide, out_wide, aligned;
-    int sources, outputs;
 };
-#define RD_FORM(...) ((struct rd_form){__VA_ARGS__})
 
 static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *pass)
 {
-    struct rd_call call = {.pass = pass, .touch = pass->touch};
+    struct rd_call call = {.reduction = reduction, .pass = pass, .touch = pass->touch};
+    call.first_bytes = pass->first_wide ? reduction->wide_bytes : reduction->bytes;
     call.out_bytes = pass->out_wide ? reduction->wide_bytes : reduction->bytes;
     for (int o = 0; o < pass->outputs; o++)
         if (pass->output[o] == pass->source[0]) call.touch = false; /* the output's stores do it */
@@ -45,12 +45,38 @@ static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *p
     return call;
 }
 
-/* How many elements to handle first so that the others are stored to whole lines of output[0]. */
-static size_t rd_head(const struct rd_call *call)
+/* n elements from `at` on, fewer than a step: the same pass over a whole step of copies. */
+static void rd_part(const struct rd_call *call, size_t step, size_t at, size_t n)
 {
-    size_t to_line = -(uintptr_t)call->pass->output[0] & (RD_LINE - 1);
+    _Alignas(RD_LINE) unsigned char terms[RD_MAX_SOURCES][4 * RD_VECTOR_BYTES];
+    _Alignas(RD_LINE) unsigned char result[4 * RD_VECTOR_BYTES] = {0};
+    const rd_pass *pass = call->pass;
+    rd_pass whole;
+    memcpy(&whole, pass, offsetof(rd_pass, source));
+    whole.count = step, whole.outputs = 1, whole.touch = false;
+    whole.output[0] = result;
+    for (int k = 0; k < pass->sources; k++) {
+        size_t bytes = k == 0 ? call->first_bytes : call->reduction->bytes;
+        whole.source[k] = terms[k];
+        memset(terms[k], 0, sizeof terms[k]);
+        memcpy(terms[k], (const unsigned char *)pass->source[k] + at * bytes, n * bytes);
+        if (k == 0 && call->touch) rd_touch_lines((const unsigned char *)pass->source[k] + at * bytes, n * bytes);
+    }
+    call->reduction->run(call->reduction, &whole);
+    for (int o = 0; o < pass->outputs; o++)
+        memcpy((unsigned char *)pass->output[o] + at * call->out_bytes, result, n * call->out_bytes);
+}
+
+/* Handles as many elements first as bring output[0] to the beginning of a line, and says how many. */
+static size_t rd_head(const struct rd_call *call, size_t step)
+{
+    size_t to_line = -(uintptr_t)call->pass->output[0] & (RD_LINE - 1), head = to_line / call->out_bytes;
     if (to_line % call->out_bytes != 0 || call->pass->count * call->out_bytes < RD_WORTH_ALIGNING) return 0;
-    return to_line / call->out_bytes;
+    for (size_t at = 0, n; at < head; at += n) {
+        n = head - at < step ? head - at : step;
+        rd_part(call, step, at, n);
+    }
+    return head;
 }
 
 #define RD_TYPE uint8
