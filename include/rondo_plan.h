@@ -233,6 +233,26 @@ RONDO_PLAN_FN uint64_t rondo_chunk_max(const rondo_plan *p)
 
 /* ---- Making a plan ----------------------------------------------------------------------------------------------- */
 
+/* Slice `slice` (from 0) of a chunk, or of a channel's part of one, in slices of `elements`: the last is shorter, those
+ * past it are empty. */
+RONDO_PLAN_FN rondo_range rondo_slice(rondo_range part, uint64_t slice, uint64_t elements)
+{
+    uint64_t from = slice * elements, left;
+    rondo_range r;
+    if (from > part.count) from = part.count;
+    left = part.count - from;
+    r.first = part.first + from;
+    r.count = left < elements ? left : elements;
+    return r;
+}
+
+/* Slices of a part of `count` elements. One at least: an empty part still sends a slice in every step, so that no rank is
+ * done before all have called. */
+RONDO_PLAN_FN uint64_t rondo_slices(uint64_t count, uint64_t elements)
+{
+    return count ? (count - 1) / elements + 1 : 1;
+}
+
 /* Fills in *p with the schedule of `rank` of `size` (N) for one message of `count` elements: the whole message, which
  * is the larger buffer of a reduce-scatter or all-gather.
  *   root    of broadcast and reduce; any rank, 0 say, for the others

@@ -27,18 +27,13 @@ typedef struct whereabouts {
 
 static rondo_range piece(const rd_op *op, int32_t chunk, uint64_t slice)
 {
-    rondo_range all = rondo_chunk(&op->plan, chunk);
-    uint64_t from = slice * op->slice_elements;
-    if (from > all.count) from = all.count;
-    uint64_t left = all.count - from;
-    return (rondo_range){all.first + from, left < op->slice_elements ? left : op->slice_elements};
+    return rondo_slice(rondo_chunk(&op->plan, chunk), slice, op->slice_elements);
 }
 
 void rd_flat_start(rd_op *op)
 {
     rd_flat *flat = &op->flat;
-    uint64_t most = rondo_chunk_max(&op->plan);
-    flat->slices = most ? (most + op->slice_elements - 1) / op->slice_elements : 1;
+    flat->slices = rondo_slices(rondo_chunk_max(&op->plan), op->slice_elements);
     flat->published = flat->reduced = flat->collected = 0;
     flat->publish_at = flat->reduce_at = flat->collect_at = 0;
     flat->blocked = NULL;

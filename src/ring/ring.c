@@ -29,10 +29,7 @@ static rondo_range piece(const rd_op *op, const rd_flow *flow, int32_t chunk, ui
 {
     rondo_range all = rondo_split(rondo_chunk(&op->plan, chunk), (uint32_t)op->wiring->channels,
                                   (uint32_t)flow->channel, RD_CHANNEL_GRAIN);
-    uint64_t from = slice * op->slice_elements;
-    if (from > all.count) from = all.count;
-    uint64_t left = all.count - from;
-    return (rondo_range){all.first + from, left < op->slice_elements ? left : op->slice_elements};
+    return rondo_slice(all, slice, op->slice_elements);
 }
 
 void rd_ring_start(rd_op *op, rd_flow *flow, int channel)
@@ -42,8 +39,7 @@ void rd_ring_start(rd_op *op, rd_flow *flow, int channel)
     uint64_t most = rondo_split(longest, (uint32_t)wiring->channels, 0, RD_CHANNEL_GRAIN).count;
     *flow = (rd_flow){.out = wiring->ring_out[channel], .in = wiring->ring_in[channel],
                       .scratch = wiring->scratch[channel], .channel = channel};
-    /* An empty message still sends a slice in every step, so that no rank is done before all have called. */
-    flow->slices = most ? (most + op->slice_elements - 1) / op->slice_elements : 1;
+    flow->slices = rondo_slices(most, op->slice_elements);
     flow->out_done = flow->out->used;
     flow->in_count = flow->in->used;
     if (flow->scratch) {
