@@ -3,6 +3,7 @@
 #include "base/env.h"
 #include "cli/bench.h"
 #include "cli/cli.h"
+#include "cli/option.h"
 #include "cli/run.h"
 
 #include <errno.h>
@@ -142,13 +143,8 @@ static int wrong(const char *option, const char *value, const char *valid)
 
 static int whole_number(const char *option, const char *text, int least, int most, int *value)
 {
-    char valid[64], *end;
-    errno = 0;
-    long number = strtol(text, &end, 10);
-    snprintf(valid, sizeof valid, "a whole number from %d to %d", least, most);
-    if (errno || end == text || *end || number < least || number > most) return wrong(option, text, valid);
-    *value = (int)number;
-    return -1;
+    int status = rd_option_number("rondo bench", option, text, least, most, value);
+    return status ? status : -1;
 }
 
 static int size_value(const char *option, const char *text, size_t *value)

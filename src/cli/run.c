@@ -3,6 +3,7 @@
 
 #include "base/env.h"
 #include "cli/cli.h"
+#include "cli/option.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -95,13 +96,7 @@ static int wrong(const char *option, const char *value, const char *valid)
 /* 0, or the exit status after saying what is valid. */
 static int whole_number(const char *option, const char *text, int least, int most, int *value)
 {
-    char valid[64], *end;
-    errno = 0;
-    long number = strtol(text, &end, 10);
-    snprintf(valid, sizeof valid, "a whole number from %d to %d", least, most);
-    if (errno || end == text || *end || number < least || number > most) return wrong(option, text, valid);
-    *value = (int)number;
-    return 0;
+    return rd_option_number("rondo run", option, text, least, most, value);
 }
 
 static int seconds(const char *option, const char *text, double *value)
