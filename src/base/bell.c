@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
@@ -105,6 +106,19 @@ static rondo_result open_epoll(rondo_bell *bell)
     uint32_t armed = IN_FUTEX;
     atomic_compare_exchange_strong_explicit(bell->word, &armed, IN_EPOLL, memory_order_seq_cst, memory_order_relaxed);
     return RONDO_SUCCESS;
+}
+
+rondo_result rd_bell_use_epoll(rondo_bell *bell) { return bell->epoll_fd < 0 ? open_epoll(bell) : RONDO_SUCCESS; }
+
+/* An epoll set can be polled like any descriptor; what it holds is then taken, since the eventfd in it wakes by edges. */
+void rd_bells_sleep(rondo_bell *const *bells, int n, int64_t timeout_ns)
+{
+    struct pollfd sets[n + 1]; /* n may be 0 */
+    struct epoll_event events[16];
+    for (int i = 0; i < n; i++) sets[i] = (struct pollfd){.fd = bells[i]->epoll_fd, .events = POLLIN};
+    poll(sets, (nfds_t)n, until_ms(timeout_ns));
+    for (int i = 0; i < n; i++)
+        if (sets[i].revents) epoll_wait(bells[i]->epoll_fd, events, 16, 0);
 }
 
 /* One shot: an fd that stays readable but that nobody waits for must not wake every later sleep. */

@@ -85,6 +85,11 @@ void rd_bell_arm(rondo_bell *bell);
 void rd_bell_disarm(rondo_bell *bell);
 void rd_bell_sleep(rondo_bell *bell, int64_t timeout_ns); /* returns when rung, at the timeout, or for no reason */
 
+/* Several bells: each sleeps in epoll from its next rd_bell_arm on, so that one sleep can wait for all. */
+rondo_result rd_bell_use_epoll(rondo_bell *bell);
+/* All of them use epoll and are armed. */
+void rd_bells_sleep(rondo_bell *const *bells, int n, int64_t timeout_ns);
+
 /* fd shall wake the next sleep once, on `events` (EPOLLIN, EPOLLOUT), and not again until it is watched again. May
  * come before rd_bell_arm or between arm and sleep. rd_bell_forget it before it is closed. */
 rondo_result rd_bell_watch(rondo_bell *bell, int fd, uint32_t events);

@@ -60,11 +60,8 @@ static rondo_result check_buffers(const rondo_comm *comm, const rd_call *call)
     }
 }
 
-rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call, const rondo_stream *stream)
+rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call)
 {
-    if (stream)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: stream is %p; there are no streams yet, it must be NULL", call->name,
-                       (const void *)stream);
     size_t bytes = rd_dtype_bytes(call->dtype);
     if (!bytes)
         return rd_fail(RONDO_INVALID_ARGUMENT, "%s: dtype is %d; the types are 0 to %d (RONDO_INT8 to RONDO_FLOAT8E5M2)",

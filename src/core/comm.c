@@ -36,7 +36,10 @@ static void discard(rondo_comm *comm)
     rd_trace_close(comm->trace);
     rd_schedule *schedules = &comm->schedules[0][0][0];
     for (size_t i = 0; i < sizeof comm->schedules / sizeof *schedules; i++) free(schedules[i].steps);
+    free(comm->fused);
     rd_bell_close(&comm->bell);
+    pthread_cond_destroy(&comm->line.moved);
+    pthread_mutex_destroy(&comm->line.lock);
     rd_stop_destroy(&comm->stop);
     free(comm);
 }
@@ -86,10 +89,11 @@ static rondo_result create(rondo_comm **out, const rd_job *job, const rd_setting
     comm->generation = rd_generation();
     comm->settings = *settings;
     rd_stop_init(&comm->stop);
+    pthread_mutex_init(&comm->line.lock, NULL);
+    pthread_cond_init(&comm->line.moved, NULL);
     rondo_result result = rd_bell_open(&comm->bell);
     if (result != RONDO_SUCCESS) {
-        rd_stop_destroy(&comm->stop);
-        free(comm);
+        discard(comm);
         return result;
     }
     comm->order = calloc(n, sizeof *comm->order);
@@ -228,6 +232,7 @@ rondo_result rondo_comm_destroy(rondo_comm *comm)
     if (rd_check_process(comm, "rondo_comm_destroy") != RONDO_SUCCESS) return RONDO_SUCCESS;
     if (atomic_load(&comm->busy)) rondo_comm_abort(comm);
     while (atomic_exchange_explicit(&comm->busy, 1, memory_order_acquire)) nanosleep(&(struct timespec){0, 100000}, NULL);
+    rd_tasks_drain(comm);
     discard(comm);
     return RONDO_SUCCESS;
 }
@@ -239,4 +244,8 @@ rondo_result rondo_version(int *version)
     return RONDO_SUCCESS;
 }
 
-const char *rondo_last_error(const rondo_comm *comm) { return comm ? comm->error : rd_last_error(); }
+const char *rondo_last_error(const rondo_comm *comm)
+{
+    if (!comm) return rd_last_error();
+    return rd_comm_stopped(comm) ? comm->stop.text : comm->error;
+}

@@ -5,10 +5,9 @@
  *   card.c     what ranks tell one another first; the ring's order
  *   connect.c  the links
  *   api.c      the collectives, each a description of the call and one line
- *   call.c     a call: check, plan, run
- *   check.c    every argument error, in words
- *   wait.c     driving an operation to its end: spinning, sleeping, stopping
+ *   stop.c     how a communicator ends, once
  *   memory.c   rondo_mem_alloc and registration
+ * and call.h has the files through which a call goes.
  */
 #ifndef RD_CORE_COMM_H
 #define RD_CORE_COMM_H
@@ -17,9 +16,8 @@
 #include "base/env.h"
 #include "base/status.h"
 #include "boot/boot.h"
+#include "core/call.h"
 #include "reduce/reduce.h"
-#include "ring/exec.h"
-#include "rondo.h"
 #include "topo/topo.h"
 
 #include <pthread.h>
@@ -38,6 +36,15 @@ typedef struct rd_stop {
     char text[RD_ERROR_BYTES];
 } rd_stop;
 
+/* Tasks run one at a time, in the order in which they were made. */
+typedef struct rd_line {
+    uint64_t tickets;      /* handed out; by the thread that is inside a call */
+    _Atomic uint64_t turn; /* of the task that may run */
+    _Atomic int waiting;   /* threads that sleep until it is theirs */
+    pthread_mutex_t lock;
+    pthread_cond_t moved;
+} rd_line;
+
 struct rondo_comm {
     int rank, size;
     int generation;       /* rd_generation() of the process that made it */
@@ -48,7 +55,8 @@ struct rondo_comm {
     rd_stop stop;
     _Atomic int busy;     /* a call is inside */
     _Atomic int woken;    /* the control plane has news that a waiting call should look at */
-    uint64_t calls;       /* begun so far */
+    rd_line line;
+    uint64_t calls;       /* begun so far; by the task that runs */
     bool overslept;       /* the last sleep ended by itself */
     uint64_t missed_bells; /* ... and there was something to do */
     long spin;            /* polls before a wait yields */
@@ -58,7 +66,9 @@ struct rondo_comm {
     rd_wiring wiring;     /* which of them the executor uses */
     rd_reduction reductions[RONDO_DTYPES][RONDO_OPS];
     rd_schedule schedules[RONDO_ALGO_EXCHANGE + 1][RONDO_COLLECTIVES][2]; /* [algo][collective][wide] */
-    rd_op op;             /* the call in progress */
+    rd_op op;             /* the collective in progress */
+    unsigned char *fused; /* where small all-reduces lie one after the other, to run as one */
+    size_t fused_room;
     rd_trace *trace;      /* NULL unless RONDO_TRACE asks for one */
 
     char error[RD_ERROR_BYTES];
@@ -70,47 +80,19 @@ struct rondo_comm {
 rondo_result rd_comm_connect(rondo_comm *comm, rd_table *table, const rd_contact *contact, int64_t deadline);
 void rd_comm_disconnect(rondo_comm *comm);
 
-/* A call as the user made it. */
-typedef struct rd_call {
-    const char *name;
-    rondo_collective collective;
-    const void *send;
-    void *recv;
-    size_t count; /* as the caller gave it */
-    rondo_dtype dtype;
-    rondo_op op;
-    int root;
-    bool reduces;
-} rd_call;
-
-/* ---- wait.c ---- */
+/* ---- stop.c ---- */
 
 void rd_stop_init(rd_stop *stop);
 void rd_stop_destroy(rd_stop *stop);
 /* Ends the communicator unless it has ended already; wakes whoever sleeps in a call. Any thread. */
 void rd_comm_stop(rondo_comm *comm, rondo_result result, const char *text);
-/* Drives comm->op, which is `call`, to its end. */
-rondo_result rd_comm_drive(rondo_comm *comm, const rd_call *call);
-
-/* ---- call.c ---- */
-
-/* Leaves this thread's last error where rondo_last_error(comm) finds it, if result is one; returns result. */
-rondo_result rd_comm_note(rondo_comm *comm, rondo_result result);
+/* Why it has ended; RONDO_SUCCESS while it runs. */
+rondo_result rd_comm_stopped(const rondo_comm *comm);
+/* Ends it, tells the other ranks, and returns the result that it ended with: someone may have come first. */
+rondo_result rd_comm_end(rondo_comm *comm, rondo_result result, const char *text);
 
 /* ---- memory.c ---- */
 
 void rd_comm_forget_memory(const rondo_comm *comm);
-
-/* ---- check.c ---- */
-
-/* RONDO_INVALID_ARGUMENT unless everything is in range. */
-rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call, const rondo_stream *stream);
-/* RONDO_INVALID_USAGE in a forked child: the communicator stays with the process that made it. */
-rondo_result rd_check_process(const rondo_comm *comm, const char *function);
-rondo_result rd_check_world(const char *function, int world_size, int rank);
-
-/* ---- call.c ---- */
-
-rondo_result rd_call_run(rondo_comm *comm, const rd_call *call, const rondo_stream *stream);
 
 #endif

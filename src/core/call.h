@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * call.h - a call from the moment it is made until it has a result.
+ *
+ *   call.c     one thread at a time, checked; then run at once, put into a group, or given to a stream
+ *   check.c    every argument error, in words
+ *   prepare.c  the plan, the buffers and the signature of what is to run
+ *   task.c     one or several calls on a communicator as the unit that waits for its turn and runs
+ *   wait.c     driving tasks to their ends: spinning, sleeping, giving up
+ *   explain.c  what is said of calls and of their failures
+ *   record.c   the last calls, for those who ask later
+ */
+#ifndef RD_CORE_CALL_H
+#define RD_CORE_CALL_H
+
+#include "ring/exec.h"
+#include "rondo.h"
+
+#include <stdbool.h>
+
+/* What calls are made of, beyond the collective. Part of the signature. */
+enum rd_kind {
+    RD_KIND_COLLECTIVE,
+    RD_KIND_SPLIT, /* the all-gather inside rondo_comm_split */
+    RD_KIND_SEND,
+    RD_KIND_RECV
+};
+
+/* A call as the user made it. */
+typedef struct rd_call {
+    const char *name;
+    rondo_collective collective; /* not of send and recv */
+    const void *send;
+    void *recv;
+    size_t count; /* as the caller gave it */
+    rondo_dtype dtype;
+    rondo_op op;
+    int root; /* or the peer of send and recv */
+    bool reduces;
+    uint8_t kind;
+} rd_call;
+
+/* The calls of one communicator that run together: one call, or all of a group. Its collectives run one after the other,
+ * beside them all its sends and receives at once. */
+typedef struct rd_task {
+    rondo_comm *comm;
+    const rd_call *calls;
+    int count;
+    uint64_t ticket;     /* tasks of a communicator run in the order of their tickets */
+    rondo_result result; /* RONDO_IN_PROGRESS until it has one */
+    bool started;
+    bool running;        /* comm->op carries out calls[at] to calls[at + fused - 1] */
+    int at, fused;
+    int64_t deadline, warn_at; /* of what runs now; 0: not yet looked at the clock */
+    long moved;                /* advances that did something */
+} rd_task;
+
+/* ---- call.c ---- */
+
+rondo_result rd_call_run(rondo_comm *comm, const rd_call *call, rondo_stream *stream);
+/* Leaves this thread's last error where rondo_last_error(comm) finds it, if result is one; returns result. */
+rondo_result rd_comm_note(rondo_comm *comm, rondo_result result);
+
+/* ---- check.c ---- */
+
+/* RONDO_INVALID_ARGUMENT unless everything is in range. */
+rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call);
+/* RONDO_INVALID_USAGE in a forked child: the communicator stays with the process that made it. */
+rondo_result rd_check_process(const rondo_comm *comm, const char *function);
+rondo_result rd_check_world(const char *function, int world_size, int rank);
+
+/* ---- prepare.c ---- */
+
+/* comm->op for `count` calls, which are one or can be fused. Numbers them. */
+rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count);
+/* How many calls from the first on run as one operation: small all-reduces of one type and operator. */
+int rd_fusable(const rd_call *calls, int count);
+/* After comm->op is done: hands out the results of fused calls. */
+void rd_unfuse(rondo_comm *comm, const rd_call *calls, int count);
+
+/* ---- task.c ---- */
+
+void rd_task_init(rd_task *task, rondo_comm *comm, const rd_call *calls, int count);
+/* Its place in the order of tasks on its communicator. By the thread that is inside the call. */
+void rd_task_take_ticket(rd_task *task);
+bool rd_task_is_next(const rd_task *task);
+void rd_task_wait_turn(rd_task *task);
+/* Does what can be done. RD_DONE: all its calls are done; RD_FAILED: task->result is set, or comm->op says how. */
+rd_progress rd_task_advance(rd_task *task);
+rd_progress rd_task_arm(rd_task *task);
+/* The call that is running, for messages. */
+const rd_call *rd_task_call(const rd_task *task);
+/* The task has its result; the next one on its communicator may go. */
+void rd_task_finish(rd_task *task, rondo_result result);
+/* Ends what runs on the communicator, if anything does, and waits for all its tasks. */
+void rd_tasks_drain(rondo_comm *comm);
+
+/* ---- wait.c ---- */
+
+/* Drives n tasks, on n communicators, until each has a result. */
+void rd_drive(rd_task *const *tasks, int n);
+
+/* ---- explain.c ---- */
+
+#define RD_CALL_TEXT 192
+
+/* "rondo_all_reduce of 8 float32, sum (call 7 on rank 2)" */
+void rd_describe_call(const rondo_comm *comm, const rd_call *call, char text[RD_CALL_TEXT]);
+/* Fails the task's call and all later ones on its communicator, tells the other ranks, and returns what all are told. */
+rondo_result rd_explain_failure(rd_task *task);
+rondo_result rd_explain_timeout(rd_task *task);
+rondo_result rd_explain_left(rd_task *task, const char *left);
+/* The call has become slow. */
+void rd_explain_slow(rd_task *task);
+
+#endif

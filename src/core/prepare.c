@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * prepare.c - from a call to an operation: which algorithm, which plan, where the buffers are, what signature.
+ */
+#include "core/comm.h"
+
+#include "base/dtype.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define EXCHANGE_MOST 1024 /* bytes that a rank sends in an exchange, up to which one hop beats two */
+#define FUSE_EACH 65536    /* bytes of an all-reduce up to which copying it costs less than a round of its own */
+#define FUSE_ALL (4u << 20)
+
+/* 64 bits that differ, for all practical purposes, when calls differ (mixing steps of SplitMix64: Steele, Lea, Flood
+ * 2014). Every slice carries them. */
+static uint64_t mix(uint64_t hash, uint64_t word)
+{
+    hash += word + 0x9e3779b97f4a7c15u;
+    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9u;
+    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebu;
+    return hash ^ (hash >> 31);
+}
+
+static uint64_t signature_of(uint64_t number, const rd_call *calls, int count)
+{
+    uint64_t hash = mix(0, number);
+    for (int i = 0; i < count; i++) {
+        const rd_call *call = &calls[i];
+        hash = mix(hash, (uint64_t)call->kind << 48 | (uint64_t)call->collective << 32 | (uint64_t)call->dtype << 16 |
+                             (uint64_t)call->op);
+        hash = mix(hash, (uint64_t)call->root << 32 ^ call->count);
+    }
+    return hash;
+}
+
+/* On one host flat, and for a short message exchange; else, and where it is asked for, the ring. */
+static rondo_algo algorithm(const rondo_comm *comm, rondo_collective collective, size_t bytes)
+{
+    if (collective != RONDO_COLL_ALL_REDUCE || !comm->wiring.flat_out) return RONDO_ALGO_RING;
+    bool brief = comm->settings.algo == RD_ALGO_EXCHANGE ? bytes <= comm->wiring.flat_bytes
+                                                         : bytes * (size_t)(comm->size - 1) <= EXCHANGE_MOST;
+    return brief && comm->settings.algo != RD_ALGO_FLAT ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_FLAT;
+}
+
+/* The plan's steps, computed at its first use. */
+static rondo_result look_up_steps(rondo_comm *comm, const rondo_plan *plan, const rondo_step **steps)
+{
+    rd_schedule *kept = &comm->schedules[plan->algo][plan->collective][plan->wide];
+    if (!kept->steps || kept->root != plan->root) {
+        free(kept->steps);
+        kept->root = plan->root;
+        kept->steps = malloc(((size_t)plan->steps + 1) * sizeof *kept->steps);
+        if (!kept->steps) return rd_fail_errno("no memory for a plan of %d steps", plan->steps);
+        for (int32_t s = 0; s < plan->steps; s++) kept->steps[s] = rondo_plan_step(plan, s);
+    }
+    *steps = kept->steps;
+    return RONDO_SUCCESS;
+}
+
+/* ---- Several as one ---- */
+
+static bool is_small_all_reduce(const rd_call *call)
+{
+    return call->kind == RD_KIND_COLLECTIVE && call->collective == RONDO_COLL_ALL_REDUCE && call->count &&
+           call->count * rd_dtype_bytes(call->dtype) <= FUSE_EACH;
+}
+
+int rd_fusable(const rd_call *calls, int count)
+{
+    size_t bytes = 0;
+    int n = 0;
+    for (; n < count && is_small_all_reduce(&calls[n]) && calls[n].dtype == calls[0].dtype && calls[n].op == calls[0].op; n++)
+        if ((bytes += calls[n].count * rd_dtype_bytes(calls[n].dtype)) > FUSE_ALL) break;
+    return n > 1 ? n : 1;
+}
+
+static size_t bytes_of(const rd_call *calls, int count)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < count; i++) bytes += calls[i].count * rd_dtype_bytes(calls[i].dtype);
+    return bytes;
+}
+
+/* Lays the terms of several calls one after the other. */
+static rondo_result fuse(rondo_comm *comm, const rd_call *calls, int count)
+{
+    size_t bytes = bytes_of(calls, count), at = 0;
+    if (bytes > comm->fused_room) {
+        unsigned char *room = realloc(comm->fused, bytes);
+        if (!room) return rd_fail_errno("no memory for %zu bytes of %d all-reduces that run as one", bytes, count);
+        comm->fused = room;
+        comm->fused_room = bytes;
+    }
+    for (int i = 0; i < count; i++) {
+        size_t part = bytes_of(&calls[i], 1);
+        memcpy(comm->fused + at, calls[i].send, part);
+        at += part;
+    }
+    return RONDO_SUCCESS;
+}
+
+void rd_unfuse(rondo_comm *comm, const rd_call *calls, int count)
+{
+    size_t at = 0;
+    if (count == 1) return;
+    for (int i = 0; i < count; i++) {
+        size_t part = bytes_of(&calls[i], 1);
+        memcpy(calls[i].recv, comm->fused + at, part);
+        at += part;
+    }
+}
+
+/* ---- The operation ---- */
+
+static void set_buffers(const rondo_comm *comm, const rd_call *call, rd_buffers *buffers)
+{
+    bool keeps = call->collective != RONDO_COLL_REDUCE || comm->rank == call->root;
+    buffers->input = call->send;
+    buffers->output = keeps ? call->recv : NULL;
+    buffers->input_whole = call->collective != RONDO_COLL_ALL_GATHER;
+    buffers->output_whole = call->collective != RONDO_COLL_REDUCE_SCATTER && call->collective != RONDO_COLL_REDUCE;
+}
+
+rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
+{
+    rd_op *op = &comm->op;
+    rd_call call = calls[0];
+    rd_reduction *reduction = &comm->reductions[call.dtype][call.op];
+    uint64_t number = comm->calls + 1;
+    comm->calls += (uint64_t)count;
+    if (!reduction->run) RD_TRY(rd_reduction_init(reduction, call.dtype, call.op, comm->size, (int)comm->settings.cpu));
+    if (count > 1) {
+        RD_TRY(fuse(comm, calls, count));
+        call.send = call.recv = comm->fused;
+        call.count = bytes_of(calls, count) / reduction->bytes;
+    }
+    bool gathers = call.collective == RONDO_COLL_REDUCE_SCATTER || call.collective == RONDO_COLL_ALL_GATHER;
+    size_t whole = call.count * (gathers ? (size_t)comm->size : 1);
+    /* Narrow types are added up in float32 along the whole path: on a ring the partial sums travel so. */
+    bool wide = call.reduces && reduction->wide_bytes > reduction->bytes;
+    rondo_plan_init(&op->plan, call.collective, algorithm(comm, call.collective, whole * reduction->bytes), comm->size,
+                    comm->rank, call.root, whole, comm->order, NULL, wide);
+    RD_TRY(look_up_steps(comm, &op->plan, &op->steps));
+    op->reduction = reduction;
+    op->wiring = &comm->wiring;
+    set_buffers(comm, &call, &op->buffers);
+    op->signature = signature_of(number, calls, count);
+    op->trace = comm->trace;
+    if (comm->trace) rd_trace_call(comm->trace, number, &op->plan, call.dtype, call.op, comm->wiring.channels);
+    return RONDO_SUCCESS;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/comm.h"
+
+#include <stdio.h>
+
+void rd_stop_init(rd_stop *stop)
+{
+    atomic_init(&stop->word, 0);
+    pthread_mutex_init(&stop->lock, NULL);
+    stop->text[0] = 0;
+}
+
+void rd_stop_destroy(rd_stop *stop) { pthread_mutex_destroy(&stop->lock); }
+
+void rd_comm_stop(rondo_comm *comm, rondo_result result, const char *text)
+{
+    rd_stop *stop = &comm->stop;
+    pthread_mutex_lock(&stop->lock);
+    if (!atomic_load_explicit(&stop->word, memory_order_relaxed)) {
+        snprintf(stop->text, sizeof stop->text, "%s", text);
+        atomic_store_explicit(&stop->word, (int)result, memory_order_release);
+    }
+    pthread_mutex_unlock(&stop->lock);
+    rd_bell_ring(&comm->bell);
+}
+
+rondo_result rd_comm_stopped(const rondo_comm *comm)
+{
+    return (rondo_result)atomic_load_explicit(&comm->stop.word, memory_order_acquire);
+}
+
+rondo_result rd_comm_end(rondo_comm *comm, rondo_result result, const char *text)
+{
+    rd_comm_stop(comm, result, text);
+    rd_member_announce(comm->member, result, text);
+    return rd_comm_stopped(comm);
+}
