@@ -112,10 +112,11 @@ typedef struct rondo_config {
                               131072; 0 lets the library choose */
     const char *transport; /* RONDO_TRANSPORT: "loop", "shm" or "tcp"; NULL: the best that reaches, per peer */
     const char *algo;      /* RONDO_ALGO: "ring", "flat" or "exchange"; NULL lets the library choose */
+    int background;        /* 1: init returns RONDO_IN_PROGRESS at once, see rondo_comm_error(); 0: when it is done */
 } rondo_config;
 
 #define RONDO_CONFIG_INIT                                                                           \
-    { sizeof(rondo_config), 600.0, 10.0, RONDO_DEVICE_AUTO, 0, 0, NULL, NULL }
+    { sizeof(rondo_config), 600.0, 10.0, RONDO_DEVICE_AUTO, 0, 0, NULL, NULL, 0 }
 
 /* ---- Communicators ------------------------------------------------------------------------------------------ */
 
@@ -141,6 +142,14 @@ RONDO_API rondo_result rondo_init_all(rondo_comm **comms, int n, const int *devi
 RONDO_API int rondo_comm_rank(const rondo_comm *comm);
 RONDO_API int rondo_comm_size(const rondo_comm *comm);
 
+/* *state = RONDO_IN_PROGRESS while a communicator with background set is being made (no other call but abort and
+ * destroy may be made until then), then RONDO_SUCCESS, or why the communicator has ended. Never waits. */
+RONDO_API rondo_result rondo_comm_error(rondo_comm *comm, rondo_result *state);
+
+/* Waits until all that streams were given for this communicator is done; after it only destroy may follow. Returns why
+ * the communicator has ended, if it has. */
+RONDO_API rondo_result rondo_comm_finalize(rondo_comm *comm);
+
 /* Ends every call in progress on this rank with RONDO_ABORTED and tells the other ranks. Returns at once, may be
  * called from any thread and more than once. Frees nothing: rondo_comm_destroy() does. */
 RONDO_API rondo_result rondo_comm_abort(rondo_comm *comm);
@@ -152,8 +161,8 @@ RONDO_API rondo_result rondo_comm_destroy(rondo_comm *comm);
  *
  * Counts are in elements of `dtype`. Buffers need no alignment. Memory that a rank does not use may be NULL (recv
  * of reduce off the root, send of broadcast off the root, anything when the count is 0). The in-place forms are
- * named with each call; any other overlap of the two ranges is RONDO_INVALID_ARGUMENT. stream: NULL, which runs
- * the call to its end in the calling thread; there are no others yet.
+ * named with each call; any other overlap of the two ranges is RONDO_INVALID_ARGUMENT. stream: NULL runs the call to
+ * its end in the calling thread; a stream takes it and runs it later, and until then the buffers are the library's.
  *
  * Errors common to all: RONDO_INVALID_ARGUMENT names the argument, its value and the valid range; RONDO_TIMEOUT,
  * RONDO_REMOTE_ERROR (a rank died or left), RONDO_ABORTED, RONDO_MISMATCH (the ranks' calls differ). */
@@ -183,6 +192,50 @@ RONDO_API rondo_result rondo_reduce(const void *send, void *recv, size_t count, 
 
 /* Returns when every rank has called it. */
 RONDO_API rondo_result rondo_barrier(rondo_comm *comm, rondo_stream *stream);
+
+/* ---- Streams ------------------------------------------------------------------------------------------------
+ *
+ * A stream runs the calls that it is given in order, on a thread of its own. It may serve any communicators of the
+ * process; calls on one communicator run in the order in which they were made, whichever streams have them (NULL
+ * too). A call's timeout starts when it starts to run. */
+
+/* A new stream. comm may be NULL. */
+RONDO_API rondo_result rondo_stream_create(rondo_stream **stream, rondo_comm *comm);
+
+/* RONDO_IN_PROGRESS while something that it was given is not done; else RONDO_SUCCESS, or the first failure since it
+ * was last told of one, here or in rondo_stream_synchronize. */
+RONDO_API rondo_result rondo_stream_query(rondo_stream *stream);
+
+/* Waits until everything that it was given is done. Result as of rondo_stream_query. */
+RONDO_API rondo_result rondo_stream_synchronize(rondo_stream *stream);
+
+/* Waits until everything that it was given is done, and frees it. NULL is fine. */
+RONDO_API rondo_result rondo_stream_destroy(rondo_stream *stream);
+
+/* A handle on what the stream was given last: a call, or the calls of a group. */
+typedef struct rondo_work rondo_work;
+typedef void (*rondo_work_fn)(void *context, rondo_result result);
+RONDO_API rondo_result rondo_stream_work(rondo_stream *stream, rondo_work **work);
+
+/* RONDO_IN_PROGRESS, or what it ended with (of several calls the first failure). */
+RONDO_API rondo_result rondo_work_test(rondo_work *work);
+/* The same after a wait of at most timeout_s seconds; below 0: as long as it takes. */
+RONDO_API rondo_result rondo_work_wait(rondo_work *work, double timeout_s);
+/* then(context, result) is called once, when the work is done: on the stream's thread, which waits for it, or at once
+ * if it is done already. It may make any call but wait for that stream. One for each work, else RONDO_INVALID_USAGE. */
+RONDO_API rondo_result rondo_work_then(rondo_work *work, rondo_work_fn then, void *context);
+/* Gives the handle back; the work goes on. NULL is fine. */
+RONDO_API void rondo_work_free(rondo_work *work);
+
+/* ---- Groups -------------------------------------------------------------------------------------------------
+ *
+ * Calls that this thread makes between start and end return at once and run together at the end, which returns when
+ * those without a stream are done: on several communicators at the same time; on one communicator its collectives in
+ * order, and small all-reduces of one type and operator that follow one another as one pass. All ranks must group
+ * alike. Communicators may be made inside; their handles are there after the end. Groups may be nested: the outermost
+ * counts. If a call inside is refused, nothing runs and end returns its result. */
+RONDO_API rondo_result rondo_group_start(void);
+RONDO_API rondo_result rondo_group_end(void);
 
 /* ---- Memory ------------------------------------------------------------------------------------------------- */
 

@@ -364,6 +364,11 @@ static void warn_all_unknown(void)
     for (int i = 0; i < count && i < MOST; i++) warn_unknown(&unknown[i]);
 }
 
+bool rd_config_background(const rondo_config *config)
+{
+    return config && config->size >= offsetof(rondo_config, background) + sizeof config->background && config->background;
+}
+
 rondo_result rd_settings_load(rd_settings *settings, const rondo_config *config)
 {
     rd_settings s;

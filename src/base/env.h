@@ -75,6 +75,9 @@ enum { RD_CPU_AUTO, RD_CPU_PORTABLE, RD_CPU_AVX2, RD_CPU_AVX512 };
  * fields that lie within its size are read. TEXT points into config or the environment. Sets the log level. */
 rondo_result rd_settings_load(rd_settings *settings, const rondo_config *config);
 
+/* config->background, where config has it. */
+bool rd_config_background(const rondo_config *config);
+
 /* An environment variable that belongs to a launcher (RANK, WORLD_SIZE, ...), not to this table; NULL when unset or
  * empty. Here so that one file reads the environment. */
 const char *rd_env(const char *name);

@@ -2,7 +2,7 @@
  *
  * call.c - a call is made: one thread at a time, checked, and then run.
  */
-#include "core/comm.h"
+#include "core/group.h"
 
 #include <stdio.h>
 
@@ -12,11 +12,8 @@ rondo_result rd_comm_note(rondo_comm *comm, rondo_result result)
     return result;
 }
 
-static rondo_result run(rondo_comm *comm, const rd_call *call)
+static rondo_result run_here(rondo_comm *comm, const rd_call *call)
 {
-    rondo_result result = rd_comm_stopped(comm);
-    if (result) return rd_fail(result, "%s", comm->stop.text);
-    RD_TRY(rd_check_call(comm, call));
     rd_task task, *tasks[] = {&task};
     rd_task_init(&task, comm, call, 1);
     rd_task_take_ticket(&task);
@@ -25,15 +22,35 @@ static rondo_result run(rondo_comm *comm, const rd_call *call)
     return task.result == RONDO_SUCCESS ? RONDO_SUCCESS : rd_fail(task.result, "%s", comm->stop.text);
 }
 
+static rondo_result give_to(rondo_stream *stream, rondo_comm *comm, const rd_call *call)
+{
+    rondo_work *work = rd_work_new(1, 1);
+    if (!work) return RONDO_SYSTEM_ERROR;
+    work->calls[0] = *call;
+    rd_task_init(&work->tasks[work->task_count++], comm, work->calls, 1);
+    rd_stream_submit(stream, work);
+    rd_work_drop(work);
+    return RONDO_SUCCESS;
+}
+
+static rondo_result run(rondo_comm *comm, const rd_call *call, rondo_stream *stream)
+{
+    rondo_result stop = rd_comm_stopped(comm);
+    if (stop) return rd_fail(stop, "%s", comm->stop.text);
+    RD_TRY(rd_check_call(comm, call));
+    if (stream) RD_TRY(rd_stream_check(stream, call->name));
+    if (rd_group_is_open()) return rd_group_add_call(comm, call, stream);
+    return stream ? give_to(stream, comm, call) : run_here(comm, call);
+}
+
 rondo_result rd_call_run(rondo_comm *comm, const rd_call *call, rondo_stream *stream)
 {
-    (void)stream;
-    if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "%s: comm is NULL; it must come from a rondo_init call", call->name);
-    if (rd_check_process(comm, call->name) != RONDO_SUCCESS) return rd_comm_note(comm, RONDO_INVALID_USAGE);
-    if (atomic_exchange_explicit(&comm->busy, 1, memory_order_acquire))
-        return rd_fail(RONDO_INVALID_USAGE, "%s: another thread is inside a call on this communicator; one at a time, or "
-                       "a communicator for each", call->name);
-    rondo_result result = rd_comm_note(comm, run(comm, call));
-    atomic_store_explicit(&comm->busy, 0, memory_order_release);
-    return result;
+    rondo_result result;
+    if (!comm)
+        result = rd_fail(RONDO_INVALID_ARGUMENT, "%s: comm is NULL; it must come from a rondo_init call", call->name);
+    else if ((result = rd_comm_enter(comm, call->name)) == RONDO_SUCCESS) {
+        result = rd_comm_note(comm, run(comm, call, stream));
+        rd_comm_leave(comm);
+    }
+    return rd_group_note(result);
 }

@@ -53,6 +53,8 @@ typedef struct rd_task {
     int at, fused;
     int64_t deadline, warn_at; /* of what runs now; 0: not yet looked at the clock */
     long moved;                /* advances that did something */
+    bool queued;               /* a stream has it: nobody is inside a call while it runs */
+    char *error;               /* what failed, if it is queued; whoever has the task frees it */
 } rd_task;
 
 /* ---- call.c ---- */
@@ -92,7 +94,7 @@ rd_progress rd_task_arm(rd_task *task);
 const rd_call *rd_task_call(const rd_task *task);
 /* The task has its result; the next one on its communicator may go. */
 void rd_task_finish(rd_task *task, rondo_result result);
-/* Ends what runs on the communicator, if anything does, and waits for all its tasks. */
+/* Waits for all tasks of the communicator. By a thread that is inside a call. */
 void rd_tasks_drain(rondo_comm *comm);
 
 /* ---- wait.c ---- */

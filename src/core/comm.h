@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * comm.h - a communicator, the only place where the parts meet.
- *   comm.c     making, asking, aborting, destroying
+ *   start.c    making it
+ *   comm.c     asking, aborting, finalizing, destroying
  *   card.c     what ranks tell one another first; the ring's order
  *   connect.c  the links
  *   api.c      the collectives, each a description of the call and one line
@@ -45,10 +46,16 @@ typedef struct rd_line {
     pthread_cond_t moved;
 } rd_line;
 
+enum { RD_STARTING = 1, RD_STARTED = 2 };
+
 struct rondo_comm {
     int rank, size;
     int generation;       /* rd_generation() of the process that made it */
     rd_settings settings;
+
+    _Atomic int starting; /* RD_STARTING until the thread `starter` has made it, RD_STARTED then; 0: it was never there */
+    pthread_t starter;
+    bool finalized;
 
     rd_member *member;
     rondo_bell bell;
@@ -74,6 +81,14 @@ struct rondo_comm {
     char error[RD_ERROR_BYTES];
 };
 
+/* ---- comm.c ---- */
+
+/* RONDO_INVALID_USAGE when another thread is inside a call on it, or it is not started yet. */
+rondo_result rd_comm_enter(rondo_comm *comm, const char *function);
+void rd_comm_leave(rondo_comm *comm);
+/* Frees what there is of it; whatever is not there is zero. */
+void rd_comm_discard(rondo_comm *comm);
+
 /* ---- connect.c ---- */
 
 /* Exchanges what ranks must know of one another, orders the ring, makes the links. */
@@ -90,6 +105,10 @@ void rd_comm_stop(rondo_comm *comm, rondo_result result, const char *text);
 rondo_result rd_comm_stopped(const rondo_comm *comm);
 /* Ends it, tells the other ranks, and returns the result that it ended with: someone may have come first. */
 rondo_result rd_comm_end(rondo_comm *comm, rondo_result result, const char *text);
+/* Ends it with RONDO_ABORTED here and RONDO_REMOTE_ERROR elsewhere. Any thread, also while another makes it: that one
+ * sets the member, and then looks whether the communicator still runs. */
+void rd_comm_abort(rondo_comm *comm);
+void rd_comm_set_member(rondo_comm *comm, rd_member *member);
 
 /* ---- memory.c ---- */
 

@@ -35,3 +35,21 @@ rondo_result rd_comm_end(rondo_comm *comm, rondo_result result, const char *text
     rd_member_announce(comm->member, result, text);
     return rd_comm_stopped(comm);
 }
+
+void rd_comm_set_member(rondo_comm *comm, rd_member *member)
+{
+    pthread_mutex_lock(&comm->stop.lock);
+    comm->member = member;
+    pthread_mutex_unlock(&comm->stop.lock);
+}
+
+void rd_comm_abort(rondo_comm *comm)
+{
+    char text[128];
+    rd_comm_stop(comm, RONDO_ABORTED, "rondo_comm_abort was called on this communicator");
+    pthread_mutex_lock(&comm->stop.lock);
+    rd_member *member = comm->member;
+    pthread_mutex_unlock(&comm->stop.lock);
+    snprintf(text, sizeof text, "rank %d called rondo_comm_abort", comm->rank);
+    if (member) rd_member_announce(member, RONDO_REMOTE_ERROR, text);
+}

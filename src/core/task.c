@@ -5,6 +5,8 @@
  */
 #include "core/comm.h"
 
+#include <string.h>
+
 void rd_task_init(rd_task *task, rondo_comm *comm, const rd_call *calls, int count)
 {
     *task = (rd_task){.comm = comm, .calls = calls, .count = count, .result = RONDO_IN_PROGRESS};
@@ -29,11 +31,14 @@ static void wait_until_turn(rd_line *line, uint64_t ticket)
     pthread_mutex_unlock(&line->lock);
 }
 
-static void pass_turn(rd_line *line)
+/* A call that is inside keeps the communicator in being. A queued one does not: as soon as the turn is passed, whoever
+ * destroys the communicator may go on; so it is passed, and all is done, under the lock that that one needs. */
+static void pass_turn(rd_line *line, bool queued)
 {
-    atomic_fetch_add(&line->turn, 1);
-    if (!atomic_load(&line->waiting)) return;
+    if (!queued) atomic_fetch_add(&line->turn, 1);
+    if (!queued && !atomic_load(&line->waiting)) return;
     pthread_mutex_lock(&line->lock);
+    if (queued) atomic_fetch_add(&line->turn, 1);
     pthread_cond_broadcast(&line->moved);
     pthread_mutex_unlock(&line->lock);
 }
@@ -45,10 +50,7 @@ void rd_task_wait_turn(rd_task *task)
 
 void rd_tasks_drain(rondo_comm *comm)
 {
-    uint64_t tickets = comm->line.tickets;
-    if (atomic_load(&comm->line.turn) == tickets) return;
-    rondo_comm_abort(comm);
-    wait_until_turn(&comm->line, tickets);
+    wait_until_turn(&comm->line, comm->line.tickets);
 }
 
 /* ---- Running ---- */
@@ -102,6 +104,7 @@ rd_progress rd_task_arm(rd_task *task)
 void rd_task_finish(rd_task *task, rondo_result result)
 {
     end_running(task, result);
+    if (result != RONDO_SUCCESS && task->queued) task->error = strdup(task->comm->stop.text);
     task->result = result;
-    pass_turn(&task->comm->line);
+    pass_turn(&task->comm->line, task->queued);
 }

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * start.h - making communicators: one, several at once, or in the background.
+ */
+#ifndef RD_CORE_START_H
+#define RD_CORE_START_H
+
+#include "core/comm.h"
+
+/* A communicator that is to be started. */
+typedef struct rd_start {
+    rondo_comm **out;
+    rd_job job;
+    rd_settings settings;
+    bool background; /* return at once, with RONDO_IN_PROGRESS */
+} rd_start;
+
+/* Settings and where the handle goes; the job is the caller's. */
+rondo_result rd_start_prepare(rd_start *start, const rondo_config *config, const char *function, rondo_comm **comm);
+/* Now, or with the group that is open. */
+rondo_result rd_start_run(const rd_start *start);
+/* All at once, since they may wait for one another: all start, or none is left. */
+rondo_result rd_start_all(const rd_start *starts, int n);
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/stream.h"
+
+#include "base/clock.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+rondo_work *rd_work_new(int tasks, int calls)
+{
+    pthread_condattr_t monotonic;
+    rondo_work *work = calloc(1, sizeof *work);
+    if (!work) goto no_memory;
+    work->tasks = calloc((size_t)tasks, sizeof *work->tasks);
+    work->calls = calloc((size_t)calls, sizeof *work->calls);
+    if (!work->tasks || !work->calls) goto no_memory;
+    atomic_init(&work->users, 1);
+    work->result = RONDO_IN_PROGRESS;
+    pthread_mutex_init(&work->lock, NULL);
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&work->changed, &monotonic);
+    pthread_condattr_destroy(&monotonic);
+    return work;
+
+no_memory:
+    rd_fail_errno("no memory for %d calls on a stream", calls);
+    if (work) {
+        free(work->tasks);
+        free(work->calls);
+    }
+    free(work);
+    return NULL;
+}
+
+void rd_work_drop(rondo_work *work)
+{
+    if (atomic_fetch_sub(&work->users, 1) > 1) return;
+    pthread_cond_destroy(&work->changed);
+    pthread_mutex_destroy(&work->lock);
+    free(work->error);
+    free(work->tasks);
+    free(work->calls);
+    free(work);
+}
+
+void rd_work_carry_out(rondo_work *work)
+{
+    rondo_result result = RONDO_SUCCESS;
+    rd_task *tasks[work->task_count];
+    for (int i = 0; i < work->task_count; i++) tasks[i] = &work->tasks[i];
+    if (work->task_count == 1) rd_task_wait_turn(tasks[0]);
+    rd_drive(tasks, work->task_count);
+    /* The communicators may be gone from here on. */
+    for (int i = work->task_count - 1; i >= 0; i--) {
+        if (tasks[i]->result == RONDO_SUCCESS) continue;
+        result = tasks[i]->result;
+        free(work->error);
+        work->error = tasks[i]->error; /* the first task's, in the end */
+    }
+    pthread_mutex_lock(&work->lock);
+    work->result = result;
+    rondo_work_fn then = work->then;
+    void *context = work->then_context;
+    pthread_cond_broadcast(&work->changed);
+    pthread_mutex_unlock(&work->lock);
+    if (then) then(context, result);
+}
+
+/* ---- The handle ---- */
+
+static rondo_result check(const rondo_work *work, const char *function)
+{
+    if (work) return RONDO_SUCCESS;
+    return rd_fail(RONDO_INVALID_ARGUMENT, "%s: work is NULL; it must come from rondo_stream_work", function);
+}
+
+/* Under its lock. */
+static rondo_result outcome(const rondo_work *work)
+{
+    if (work->result == RONDO_SUCCESS || work->result == RONDO_IN_PROGRESS) return work->result;
+    return rd_fail(work->result, "%s", work->error ? work->error : rondo_result_string(work->result));
+}
+
+rondo_result rondo_work_test(rondo_work *work)
+{
+    RD_TRY(check(work, "rondo_work_test"));
+    pthread_mutex_lock(&work->lock);
+    rondo_result result = outcome(work);
+    pthread_mutex_unlock(&work->lock);
+    return result;
+}
+
+rondo_result rondo_work_wait(rondo_work *work, double timeout_s)
+{
+    RD_TRY(check(work, "rondo_work_wait"));
+    if (isnan(timeout_s))
+        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_work_wait: timeout_s is not a number; it must be seconds, or below 0 for "
+                       "as long as it takes");
+    bool for_ever = timeout_s < 0 || timeout_s > 1e9;
+    int64_t until = for_ever ? 0 : rd_deadline(timeout_s);
+    struct timespec at = {until / 1000000000, until % 1000000000};
+    pthread_mutex_lock(&work->lock);
+    for (int error = 0; work->result == RONDO_IN_PROGRESS && error != ETIMEDOUT;)
+        error = for_ever ? pthread_cond_wait(&work->changed, &work->lock)
+                         : pthread_cond_timedwait(&work->changed, &work->lock, &at);
+    rondo_result result = outcome(work);
+    pthread_mutex_unlock(&work->lock);
+    return result;
+}
+
+rondo_result rondo_work_then(rondo_work *work, rondo_work_fn then, void *context)
+{
+    RD_TRY(check(work, "rondo_work_then"));
+    if (!then) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_work_then: then is NULL; it must be a function");
+    pthread_mutex_lock(&work->lock);
+    rondo_result result = work->result;
+    bool taken = work->then != NULL;
+    if (!taken) {
+        work->then = then;
+        work->then_context = context;
+    }
+    pthread_mutex_unlock(&work->lock);
+    if (taken) return rd_fail(RONDO_INVALID_USAGE, "rondo_work_then: this work has a function already; it can have one");
+    if (result != RONDO_IN_PROGRESS) then(context, result);
+    return RONDO_SUCCESS;
+}
+
+void rondo_work_free(rondo_work *work)
+{
+    if (work) rd_work_drop(work);
+}
