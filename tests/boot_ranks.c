@@ -172,6 +172,8 @@ static void on_wake(void *context)
     pthread_mutex_unlock(&r->lock);
 }
 
+static const rd_member_ops ops = {.stop = on_stop, .wake = on_wake};
+
 static bool wait_counter(rank *r, const int *counter, int times, double seconds)
 {
     int64_t deadline = rd_deadline(seconds);
@@ -201,7 +203,7 @@ rondo_result rank_join(rank *r)
     r->contacts = calloc((size_t)r->run->world, sizeof *r->contacts);
     result = rd_job_from_id(&r->job, &r->run->id, r->me, r->run->world, &r->settings);
     if (result == RONDO_SUCCESS)
-        result = rd_member_open(&r->member, &r->job, &r->settings, &r->contacts[r->me], on_stop, on_wake, r);
+        result = rd_member_open(&r->member, &r->job, &r->settings, &r->contacts[r->me], &ops, r);
     if (result == RONDO_SUCCESS)
         result = rd_table_open(&r->table, &r->job, &r->settings, rd_deadline(r->run->timeout_s));
     rank_note(r, result);

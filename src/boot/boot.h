@@ -71,16 +71,22 @@ void rd_contact_pack(const rd_contact *contact, unsigned char bytes[RD_CONTACT_B
 /* RONDO_REMOTE_ERROR when these bytes are no contact. */
 rondo_result rd_contact_unpack(rd_contact *contact, const unsigned char bytes[RD_CONTACT_BYTES]);
 
-/* Both are called by the service thread under its lock: they must not block, nor call anything of this header.
- * stop: something ended this communicator for us. result is RONDO_REMOTE_ERROR, RONDO_ABORTED...; text names rank and
- * pid. Once per event: the first says why, others may follow.
- * wake: a rank left in order; whoever waits should ask rd_member_left. */
-typedef void (*rd_stop_fn)(void *context, rondo_result result, const char *text);
-typedef void (*rd_wake_fn)(void *context);
+/* What a rank does now, for the others: opaque here. */
+#define RD_REPORT_BYTES 128
+
+/* Called under the service's lock: must not block, nor call anything of this header. NULL: of no interest. The table must
+ * outlive the member. */
+typedef struct rd_member_ops {
+    /* Something ended this communicator for us. result is RONDO_REMOTE_ERROR, RONDO_ABORTED...; text names rank and pid.
+     * Once per event: the first says why, others may follow. */
+    void (*stop)(void *context, rondo_result result, const char *text);
+    /* Somebody left, was stopped, or goes on; whoever waits should ask rd_member_left and rd_member_is_stopped. */
+    void (*wake)(void *context);
+} rd_member_ops;
 
 /* Registers this rank with the service thread (started if need be), so that peers can connect to it from now on. */
 rondo_result rd_member_open(rd_member **member, const rd_job *job, const rd_settings *settings, rd_contact *contact,
-                            rd_stop_fn stop, rd_wake_fn wake, void *context);
+                            const rd_member_ops *ops, void *context);
 /* All ranks' contacts, by rank; the member keeps a copy. Before any connect. */
 rondo_result rd_member_set_contacts(rd_member *member, const rd_contact *contacts);
 /* "rank 2 (pid 1234 on host h)", for messages; "rank 2" as long as no more is known. */

@@ -110,7 +110,7 @@ static void lose(rd_member *member, int rank, rondo_result result, const char *t
     rd_log(RD_LOG_INFO, "rank %d: %s", member->job.rank, text);
     flood(member, rank, from);
     pthread_cond_broadcast(&member->changed);
-    if (member->stop) member->stop(member->context, result, text);
+    if (member->ops->stop) member->ops->stop(member->context, result, text);
 }
 
 static void let_go(rd_member *member, int rank, enum rd_left_how how, uint64_t calls, const rd_control *from)
@@ -123,7 +123,7 @@ static void let_go(rd_member *member, int rank, enum rd_left_how how, uint64_t c
     member->someone_left = true;
     flood(member, rank, from);
     pthread_cond_broadcast(&member->changed);
-    if (member->wake) member->wake(member->context);
+    if (member->ops->wake) member->ops->wake(member->context);
 }
 
 void rd_control_describe_left(const rd_member *member, int rank, char *text, size_t bytes)

@@ -103,7 +103,7 @@ static rondo_result new_member(rd_member **member, const rd_job *job, const rd_s
 }
 
 rondo_result rd_member_open(rd_member **member, const rd_job *job, const rd_settings *settings, rd_contact *contact,
-                            rd_stop_fn stop, rd_wake_fn wake, void *context)
+                            const rd_member_ops *ops, void *context)
 {
     rd_member *m = NULL;
     rd_contact here;
@@ -112,8 +112,7 @@ rondo_result rd_member_open(rd_member **member, const rd_job *job, const rd_sett
         return rd_fail(RONDO_INVALID_ARGUMENT, "rank %d of %d: ranks are 0 to world size - 1", job->rank, job->world);
     RD_TRY(rd_service_start(settings));
     RD_TRY(new_member(&m, job, settings));
-    m->stop = stop;
-    m->wake = wake;
+    m->ops = ops;
     m->context = context;
 
     rd_service_lock();

@@ -41,8 +41,7 @@ struct rd_member {
     rd_settings settings;
     rd_contact *contacts; /* by rank; NULL until set */
     rd_rank *ranks;
-    rd_stop_fn stop;
-    rd_wake_fn wake;
+    const rd_member_ops *ops;
     void *context;
     pthread_cond_t changed; /* something arrived, or somebody is no longer there */
     rd_arrival *arrivals;

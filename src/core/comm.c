@@ -22,6 +22,8 @@ static void on_news(void *context)
     rd_bell_ring(&comm->bell);
 }
 
+static const rd_member_ops member_ops = {.stop = on_stop, .wake = on_news};
+
 /* ---- making ---- */
 
 /* Undoes whatever create has done; the caller has set all else to zero. */
@@ -54,7 +56,7 @@ static rondo_result join(rondo_comm *comm, const rd_job *job)
     int64_t deadline = rd_deadline(comm->settings.timeout_s);
     rd_contact contact;
     rd_table *table;
-    RD_TRY(rd_member_open(&comm->member, job, &comm->settings, &contact, on_stop, on_news, comm));
+    RD_TRY(rd_member_open(&comm->member, job, &comm->settings, &contact, &member_ops, comm));
     RD_TRY(rd_table_open(&table, job, &comm->settings, deadline));
     rondo_result result = rd_comm_connect(comm, table, &contact, deadline);
     rd_table_close(table);
