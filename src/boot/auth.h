@@ -20,7 +20,7 @@
 
 #include <stdbool.h>
 
-#define RD_WIRE_VERSION 1
+#define RD_WIRE_VERSION 2
 
 enum {
     RD_HELLO_BYTES = 60,

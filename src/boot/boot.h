@@ -13,6 +13,7 @@
  *   frames.c      its connections that carry messages
  *   member.c      a rank of a communicator, as the service thread sees it: connections to it
  *   control.c     the rank's control plane: deaths, goodbyes and other news
+ *   pulse.c       ... and who is stopped
  *   contact.c     what a rank tells the others about reaching it
  *
  * Knows nothing of links, plans or memory. Bytes on the wire: docs/wire.md.
@@ -117,6 +118,13 @@ void rd_member_completed(rd_member *member, uint64_t calls);
 /* true, with who and how, when some rank left in order (destroyed or exited) having completed no more than `calls`
  * calls. */
 bool rd_member_left(rd_member *member, uint64_t calls, char *text, size_t bytes);
+
+/* true: this rank died, exited, or destroyed its communicator. One that only ended the communicator for all (by
+ * rd_member_announce) lives. */
+bool rd_member_is_gone(const rd_member *member, int rank);
+/* true: the process of this rank is stopped (SIGSTOP, a debugger), which all ranks know within 2 s; *since_s, which may be
+ * NULL: seconds since this rank knows. Not an end: it may go on. */
+bool rd_member_is_stopped(rd_member *member, int rank, double *since_s);
 
 /* Says goodbye, forgets the member. Never waits for a peer. NULL is fine. */
 void rd_member_close(rd_member *member);

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "boot/control.h"
 #include "boot/dial.h"
 
 #include <stdio.h>
@@ -359,8 +360,8 @@ static int first_missing(const rd_member *member)
     int world = member->job.world, me = member->job.rank;
     for (int distance = 1; distance < world; distance *= 2) {
         int after = (me + distance) % world, before = (me - distance + world) % world;
-        if (!rd_control_stands(member, after)) return after;
-        if (!rd_control_stands(member, before)) return before;
+        if (!rd_control_to(member, after)) return after;
+        if (!rd_control_to(member, before)) return before;
     }
     return -1;
 }
@@ -412,6 +413,24 @@ bool rd_member_left(rd_member *member, uint64_t calls, char *text, size_t bytes)
     if (first >= 0) rd_control_describe_left(member, first, text, bytes);
     rd_service_unlock();
     return first >= 0;
+}
+
+bool rd_member_is_gone(const rd_member *member, int rank)
+{
+    rd_service_lock();
+    bool gone = rank >= 0 && rank < member->job.world && member->ranks[rank].gone;
+    rd_service_unlock();
+    return gone;
+}
+
+bool rd_member_is_stopped(rd_member *member, int rank, double *since_s)
+{
+    rd_service_lock();
+    const rd_rank *r = rank >= 0 && rank < member->job.world ? &member->ranks[rank] : NULL;
+    bool is_stopped = r && r->is_stopped && !r->gone;
+    if (is_stopped && since_s) *since_s = (double)(rd_now() - r->stopped_at) * 1e-9;
+    rd_service_unlock();
+    return is_stopped;
 }
 
 void rd_members_exit(int64_t deadline)

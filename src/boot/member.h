@@ -14,7 +14,7 @@
 enum rd_rank_state {
     RD_PRESENT,
     RD_LEFT, /* in order: it said how many calls it had completed, and how it left */
-    RD_LOST  /* it died, or it ended the communicator for all */
+    RD_LOST  /* it died, or it ended the communicator for all; in the latter case it lives until it is `gone` */
 };
 
 enum rd_left_how { RD_LEFT_DESTROYED, RD_LEFT_EXITED };
@@ -25,6 +25,10 @@ typedef struct rd_rank {
     uint64_t calls;       /* LEFT */
     rondo_result result;  /* LOST */
     char *text;           /* LOST */
+    bool gone, died;      /* gone: it will never be heard of again, whether it LEFT or was LOST */
+    bool is_stopped;
+    uint64_t observed;    /* CLOCK_REALTIME ns, or later: of the newest word on whether it is stopped */
+    int64_t stopped_at;   /* when this rank heard of it */
 } rd_rank;
 
 typedef struct rd_arrival {
@@ -61,7 +65,6 @@ void rd_member_name(const rd_member *member, int rank, char *text, size_t bytes)
 
 /* Takes over an authenticated connection. */
 void rd_control_open(rd_member *member, int peer, int fd);
-bool rd_control_stands(const rd_member *member, int peer);
 /* Does this rank dial that one? Every two at a distance of a power of two share one connection. */
 bool rd_control_dials(int from, int to, int world);
 /* Goodbye on all connections, once. */
