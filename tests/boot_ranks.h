@@ -60,6 +60,7 @@ typedef struct rank {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int stops, wakes;
+    int reports; /* times that this rank was asked */
     rondo_result stopped;
     char stop_text[TEXT];
 } rank;
@@ -87,6 +88,8 @@ void rank_note(rank *r, rondo_result result); /* result and last error into the 
 rondo_result rank_join(rank *r);  /* job, member, table */
 rondo_result rank_meet(rank *r);  /* contacts of all, control plane; then the table is closed */
 rondo_result rank_start(rank *r); /* both */
+/* The i-th byte of what a rank reports. */
+unsigned char rank_report_byte(int me, int i);
 /* Waits until stop (or wake) was called `times` times; false at the deadline. */
 bool rank_wait_stop(rank *r, double seconds);
 bool rank_wait_wakes(rank *r, int times, double seconds);

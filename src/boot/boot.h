@@ -13,7 +13,8 @@
  *   frames.c      its connections that carry messages
  *   member.c      a rank of a communicator, as the service thread sees it: connections to it
  *   control.c     the rank's control plane: deaths, goodbyes and other news
- *   pulse.c       ... and who is stopped
+ *   pulse.c       ... who is stopped
+ *   collect.c     ... what every rank does now
  *   contact.c     what a rank tells the others about reaching it
  *
  * Knows nothing of links, plans or memory. Bytes on the wire: docs/wire.md.
@@ -83,6 +84,8 @@ typedef struct rd_member_ops {
     void (*stop)(void *context, rondo_result result, const char *text);
     /* Somebody left, was stopped, or goes on; whoever waits should ask rd_member_left and rd_member_is_stopped. */
     void (*wake)(void *context);
+    /* What this rank does now; the report comes zeroed. */
+    void (*report)(void *context, unsigned char report[RD_REPORT_BYTES]);
 } rd_member_ops;
 
 /* Registers this rank with the service thread (started if need be), so that peers can connect to it from now on. */
@@ -125,6 +128,16 @@ bool rd_member_is_gone(const rd_member *member, int rank);
 /* true: the process of this rank is stopped (SIGSTOP, a debugger), which all ranks know within 2 s; *since_s, which may be
  * NULL: seconds since this rank knows. Not an end: it may go on. */
 bool rd_member_is_stopped(rd_member *member, int rank, double *since_s);
+
+typedef struct rd_answer {
+    enum { RD_SILENT, RD_ANSWERS, RD_IS_STOPPED, RD_IS_LEFT, RD_IS_DEAD } state;
+    unsigned char report[RD_REPORT_BYTES]; /* of a stopped rank the last that a neighbour of it has seen; else zeros */
+} rd_answer;
+
+/* Asks every rank for its report (ops->report) and waits until all are accounted for or the deadline, when some are
+ * silent: no failure. answers: by rank, `world` of them. Works after the communicator has ended, too. One call at a time
+ * asks; another on the same member waits for it. RONDO_INVALID_USAGE in a forked child. */
+rondo_result rd_member_collect(rd_member *member, int64_t deadline, rd_answer *answers);
 
 /* Says goodbye, forgets the member. Never waits for a peer. NULL is fine. */
 void rd_member_close(rd_member *member);

@@ -82,6 +82,7 @@ void rd_control_flood(rd_member *member, rd_blob *blob, const rd_control *except
 
 void rd_control_changed(rd_member *member)
 {
+    rd_collect_again(member);
     pthread_cond_broadcast(&member->changed);
     if (member->ops->wake) member->ops->wake(member->context);
 }
@@ -115,6 +116,7 @@ static void lose(rd_member *member, int rank, bool died, rondo_result result, co
     }
     rd_log(RD_LOG_INFO, "rank %d: %s", member->job.rank, text);
     rd_control_flood(member, state_of(member, rank), from);
+    rd_collect_again(member);
     pthread_cond_broadcast(&member->changed);
     if (member->ops->stop) member->ops->stop(member->context, result, text);
 }
@@ -247,6 +249,8 @@ static const struct {
     [RD_SAY_NEWS] = {"news", heard_news},
     [RD_SAY_HEARTBEAT] = {"a heartbeat", heard_heartbeat},
     [RD_SAY_STOPPED] = {"who is stopped", rd_pulse_heard_stopped},
+    [RD_SAY_ASK] = {"a question", rd_collect_heard_ask},
+    [RD_SAY_REPORT] = {"a report", rd_collect_heard_report},
 };
 
 static void heard(rd_frames *frames, const rd_frame *frame)

@@ -19,6 +19,8 @@ struct rd_control {
     pid_t process;     /* the peer's, 0: not to be seen from here */
     int64_t heard_at;
     bool seen_stopped; /* what this connection alone says */
+    /* collect.c */
+    unsigned char report[RD_REPORT_BYTES]; /* the peer's last that came by here */
 };
 
 /* Payloads: docs/wire.md. */
@@ -28,6 +30,8 @@ enum rd_message {
     RD_SAY_NEWS,      /* floods */
     RD_SAY_HEARTBEAT,
     RD_SAY_STOPPED,   /* floods */
+    RD_SAY_ASK,       /* floods */
+    RD_SAY_REPORT,
     RD_MESSAGES
 };
 
@@ -47,5 +51,12 @@ void rd_pulse_process(rd_control *control, int pidfd);
 void rd_pulse_heard_stopped(rd_control *control, rd_reader *r, int *fd);
 /* What is known of a rank that is stopped, for a new neighbour; NULL: it runs. */
 rd_blob *rd_pulse_known(const rd_member *member, int rank);
+
+/* ---- collect.c ---- */
+
+void rd_collect_heard_ask(rd_control *control, rd_reader *r, int *fd);
+void rd_collect_heard_report(rd_control *control, rd_reader *r, int *fd);
+/* What is known of some rank has changed: answers may have gone lost with it. */
+void rd_collect_again(rd_member *member);
 
 #endif

@@ -223,7 +223,7 @@ void rd_member_take(const unsigned char job_id[16], const rd_request *request, i
     pthread_cond_broadcast(&member->changed);
 }
 
-static void wait_for_change(rd_member *member, int64_t deadline)
+void rd_member_wait(rd_member *member, int64_t deadline)
 {
     int64_t latest = rd_deadline(3600);
     if (deadline > latest) deadline = latest;
@@ -257,7 +257,7 @@ rondo_result rd_member_accept(rd_member *member, int peer, int purpose, int inde
                              member->job.rank, purpose, index);
             break;
         }
-        wait_for_change(member, deadline);
+        rd_member_wait(member, deadline);
     }
     rd_service_unlock();
     return result;
@@ -387,7 +387,7 @@ rondo_result rd_member_start_control(rd_member *member, const bool *over_unix, i
             result = rd_fail(RONDO_TIMEOUT, "%s did not make its control connection to rank %d in time", name, me);
             break;
         }
-        wait_for_change(member, deadline);
+        rd_member_wait(member, deadline);
     }
     rd_service_unlock();
     return result;

@@ -29,6 +29,8 @@ typedef struct rd_rank {
     bool is_stopped;
     uint64_t observed;    /* CLOCK_REALTIME ns, or later: of the newest word on whether it is stopped */
     int64_t stopped_at;   /* when this rank heard of it */
+    uint64_t ask;         /* the number of its last question, from 1 */
+    int ask_from;         /* the neighbour by whom that came first: answers go back there */
 } rd_rank;
 
 typedef struct rd_arrival {
@@ -37,6 +39,7 @@ typedef struct rd_arrival {
 } rd_arrival;
 
 struct rd_control;
+struct rd_collection;
 
 struct rd_member {
     struct rd_member *next, *before;
@@ -50,6 +53,8 @@ struct rd_member {
     pthread_cond_t changed; /* something arrived, or somebody is no longer there */
     rd_arrival *arrivals;
     struct rd_control *controls;
+    struct rd_collection *collection; /* in progress */
+    uint64_t asked;                   /* questions so far */
     _Atomic uint64_t completed;
     _Atomic bool someone_left;
     rondo_result stopped; /* by others; the first reason */
@@ -60,6 +65,8 @@ struct rd_member {
 /* RONDO_SUCCESS while connections to `peer` (-1: to any, all must be there) can be hoped for. */
 rondo_result rd_member_check(const rd_member *member, int peer);
 void rd_member_name(const rd_member *member, int rank, char *text, size_t bytes);
+/* Sleeps until something about the member changes, or the deadline; the lock is free meanwhile. */
+void rd_member_wait(rd_member *member, int64_t deadline);
 
 /* ---- Control plane (control.c) ---- */
 
