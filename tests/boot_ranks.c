@@ -184,7 +184,20 @@ static void on_report(void *context, unsigned char report[RD_REPORT_BYTES])
     r->reports++;
 }
 
-static const rd_member_ops ops = {.stop = on_stop, .wake = on_wake, .report = on_report};
+static void on_greeted(void *context, int peer, int index, int fd, const rd_greeting *greeting)
+{
+    rank *r = context;
+    pthread_mutex_lock(&r->lock);
+    if (r->greetings >= MOST_GREETINGS) abort();
+    r->greeted[r->greetings].peer = peer;
+    r->greeted[r->greetings].index = index;
+    r->greeted[r->greetings].fd = fd;
+    r->greeted[r->greetings++].greeting = *greeting;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static const rd_member_ops ops = {.stop = on_stop, .wake = on_wake, .report = on_report, .greeted = on_greeted};
 
 static bool wait_counter(rank *r, const int *counter, int times, double seconds)
 {
@@ -205,6 +218,10 @@ bool rank_wait_stop(rank *r, double seconds)
 bool rank_wait_wakes(rank *r, int times, double seconds)
 {
     return wait_counter(r, &r->wakes, times, seconds);
+}
+bool rank_wait_greetings(rank *r, int times, double seconds)
+{
+    return wait_counter(r, &r->greetings, times, seconds);
 }
 
 rondo_result rank_join(rank *r)

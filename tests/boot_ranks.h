@@ -28,7 +28,7 @@
 #endif
 #define LIMIT_S (UNDER_TSAN ? 60.0 : 20.0) /* nothing here may take so long */
 
-enum { MOST_RANKS = 64, MANY = UNDER_TSAN ? 12 : 64, TEXT = 2048 };
+enum { MOST_RANKS = 64, MANY = UNDER_TSAN ? 12 : 64, TEXT = 2048, MOST_GREETINGS = 32 };
 
 /* What the ranks of one run share. */
 struct run {
@@ -61,6 +61,11 @@ typedef struct rank {
     pthread_cond_t changed;
     int stops, wakes;
     int reports; /* times that this rank was asked */
+    int greetings;
+    struct {
+        int peer, index, fd;
+        rd_greeting greeting;
+    } greeted[MOST_GREETINGS];
     rondo_result stopped;
     char stop_text[TEXT];
 } rank;
@@ -93,6 +98,7 @@ unsigned char rank_report_byte(int me, int i);
 /* Waits until stop (or wake) was called `times` times; false at the deadline. */
 bool rank_wait_stop(rank *r, double seconds);
 bool rank_wait_wakes(rank *r, int times, double seconds);
+bool rank_wait_greetings(rank *r, int times, double seconds);
 
 /* Waits for `at_least` in *word. */
 bool wait_for_int(_Atomic int *word, int at_least, double seconds);

@@ -12,6 +12,7 @@
  *   door.c        its listeners, strangers, and the server's side of the handshake
  *   frames.c      its connections that carry messages
  *   member.c      a rank of a communicator, as the service thread sees it: connections to it
+ *   greet.c       links made on demand: who comes with a greeting is handed on
  *   control.c     the rank's control plane: deaths, goodbyes and other news
  *   pulse.c       ... who is stopped
  *   collect.c     ... what every rank does now
@@ -76,6 +77,14 @@ rondo_result rd_contact_unpack(rd_contact *contact, const unsigned char bytes[RD
 /* What a rank does now, for the others: opaque here. */
 #define RD_REPORT_BYTES 128
 
+/* The first words on a connection that is made on demand. fds travel over unix sockets only. */
+typedef struct rd_greeting {
+    uint32_t bytes;
+    unsigned char data[256];
+    int fd_count;
+    int fds[4];
+} rd_greeting;
+
 /* Called under the service's lock: must not block, nor call anything of this header. NULL: of no interest. The table must
  * outlive the member. */
 typedef struct rd_member_ops {
@@ -86,6 +95,9 @@ typedef struct rd_member_ops {
     void (*wake)(void *context);
     /* What this rank does now; the report comes zeroed. */
     void (*report)(void *context, unsigned char report[RD_REPORT_BYTES]);
+    /* A peer made this connection by rd_member_greet. Takes over fd, which is non-blocking, and greeting's descriptors.
+     * Never before rd_member_set_contacts. */
+    void (*greeted)(void *context, int peer, int index, int fd, const rd_greeting *greeting);
 } rd_member_ops;
 
 /* Registers this rank with the service thread (started if need be), so that peers can connect to it from now on. */
@@ -104,6 +116,11 @@ rondo_result rd_member_connect(rd_member *member, int peer, int purpose, int ind
                                int *fd);
 /* Waits for the connection that `peer` makes with the same purpose and index. */
 rondo_result rd_member_accept(rd_member *member, int peer, int purpose, int index, int64_t deadline, int *fd);
+
+/* Connects as rd_member_connect does, but nobody need wait at the peer: its service thread hands the connection to
+ * ops->greeted with the greeting. Takes over none of its descriptors. */
+rondo_result rd_member_greet(rd_member *member, int peer, int index, bool over_unix, int64_t deadline,
+                             const rd_greeting *greeting, int *fd);
 
 /* Makes the control connections: to ranks at distances of powers of two (both directions, over unix sockets where
  * over_unix[peer], else TCP), each with the other's pidfd on one host. From then on a peer's death reaches `stop`

@@ -47,7 +47,7 @@ rondo_result rd_member_check(const rd_member *member, int peer)
     return RONDO_SUCCESS;
 }
 
-static rondo_result check_peer(const rd_member *member, int peer, int purpose, int index)
+rondo_result rd_member_check_peer(const rd_member *member, int peer, int purpose, int index)
 {
     if (peer < 0 || peer >= member->job.world)
         return rd_fail(RONDO_INVALID_ARGUMENT, "peer is %d; the ranks are 0 to %d", peer, member->job.world - 1);
@@ -154,6 +154,7 @@ rondo_result rd_member_set_contacts(rd_member *member, const rd_contact *contact
     rd_service_lock();
     free(member->contacts);
     member->contacts = copy;
+    if (member->service == rd_service) rd_greet_ready(member);
     rd_service_unlock();
     return RONDO_SUCCESS;
 }
@@ -172,6 +173,7 @@ void rd_member_close(rd_member *member)
         if (member->next) member->next->before = member->before;
     }
     rd_control_close(member, forked);
+    rd_greet_close(member, forked);
     while (member->arrivals) {
         rd_arrival *arrival = member->arrivals;
         member->arrivals = arrival->next;
@@ -196,7 +198,7 @@ void rd_member_admit(const unsigned char job_id[16], const rd_request *request, 
         snprintf(verdict->text, sizeof verdict->text,
                  "world sizes differ: rank %u (pid %d on %s) says %u, rank %u says %d", request->from, request->pid,
                  request->host, request->world, request->to, member->job.world);
-    } else if (request->from >= request->world || request->purpose > RD_PURPOSE_CONTROL) {
+    } else if (request->from >= request->world || request->purpose > RD_PURPOSE_GREETING) {
         verdict->kind = RD_REFUSED;
         verdict->result = RONDO_INTERNAL_ERROR;
         snprintf(verdict->text, sizeof verdict->text,
@@ -210,6 +212,10 @@ void rd_member_take(const unsigned char job_id[16], const rd_request *request, i
     rd_member *member = find(job_id, request->comm_number, request->to);
     if (request->purpose == RD_PURPOSE_CONTROL) {
         rd_control_open(member, (int)request->from, fd);
+        return;
+    }
+    if (request->purpose == RD_PURPOSE_GREETING) {
+        rd_greet_open(member, (int)request->from, (int)request->index, fd);
         return;
     }
     rd_arrival **place = &member->arrivals, *arrival = malloc(sizeof *arrival);
@@ -234,7 +240,7 @@ void rd_member_wait(rd_member *member, int64_t deadline)
 rondo_result rd_member_accept(rd_member *member, int peer, int purpose, int index, int64_t deadline, int *fd)
 {
     char name[192];
-    RD_TRY(check_peer(member, peer, purpose, index));
+    RD_TRY(rd_member_check_peer(member, peer, purpose, index));
     rondo_result result;
     rd_service_lock();
     for (;;) {
@@ -306,8 +312,8 @@ static rondo_result not_connected(const rd_member *member, int peer, rondo_resul
                    count ? tried : "it has no address");
 }
 
-static rondo_result dial_peer(rd_member *member, int peer, uint32_t purpose, int index, bool over_unix,
-                              int64_t deadline, int *fd)
+rondo_result rd_member_dial(rd_member *member, int peer, uint32_t purpose, int index, bool over_unix, int64_t deadline,
+                            int *fd)
 {
     rd_dialing dialing;
     call context = {member, peer};
@@ -343,8 +349,8 @@ rondo_result rd_member_connect(rd_member *member, int peer, int purpose, int ind
                                int *fd)
 {
     int connected;
-    RD_TRY(check_peer(member, peer, purpose, index));
-    RD_TRY(dial_peer(member, peer, (uint32_t)purpose, index, over_unix, deadline, &connected));
+    RD_TRY(rd_member_check_peer(member, peer, purpose, index));
+    RD_TRY(rd_member_dial(member, peer, (uint32_t)purpose, index, over_unix, deadline, &connected));
     rd_service_lock();
     rd_disown(connected);
     rd_service_unlock();
@@ -372,7 +378,7 @@ rondo_result rd_member_start_control(rd_member *member, const bool *over_unix, i
     for (int distance = 1; distance < world; distance *= 2) {
         int peer = (me + distance) % world, fd;
         if (!rd_control_dials(me, peer, world)) continue;
-        RD_TRY(dial_peer(member, peer, RD_PURPOSE_CONTROL, 0, over_unix[peer], deadline, &fd));
+        RD_TRY(rd_member_dial(member, peer, RD_PURPOSE_CONTROL, 0, over_unix[peer], deadline, &fd));
         rd_service_lock();
         rd_control_open(member, peer, fd);
         rd_service_unlock();

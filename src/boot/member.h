@@ -40,6 +40,7 @@ typedef struct rd_arrival {
 
 struct rd_control;
 struct rd_collection;
+struct rd_greeter;
 
 struct rd_member {
     struct rd_member *next, *before;
@@ -52,6 +53,7 @@ struct rd_member {
     void *context;
     pthread_cond_t changed; /* something arrived, or somebody is no longer there */
     rd_arrival *arrivals;
+    struct rd_greeter *greeters; /* whose greeting is not complete, or came before the contacts */
     struct rd_control *controls;
     struct rd_collection *collection; /* in progress */
     uint64_t asked;                   /* questions so far */
@@ -64,9 +66,23 @@ struct rd_member {
 
 /* RONDO_SUCCESS while connections to `peer` (-1: to any, all must be there) can be hoped for. */
 rondo_result rd_member_check(const rd_member *member, int peer);
+/* Are these in range? */
+rondo_result rd_member_check_peer(const rd_member *member, int peer, int purpose, int index);
 void rd_member_name(const rd_member *member, int rank, char *text, size_t bytes);
 /* Sleeps until something about the member changes, or the deadline; the lock is free meanwhile. */
 void rd_member_wait(rd_member *member, int64_t deadline);
+
+/* A connection to `peer`, owned. Ends early when the communicator does. */
+rondo_result rd_member_dial(rd_member *member, int peer, uint32_t purpose, int index, bool over_unix, int64_t deadline,
+                            int *fd);
+
+/* ---- Greetings (greet.c) ---- */
+
+/* Takes over an authenticated connection. */
+void rd_greet_open(rd_member *member, int from, int index, int fd);
+/* Contacts are set: hands on what came before. */
+void rd_greet_ready(rd_member *member);
+void rd_greet_close(rd_member *member, bool forked);
 
 /* ---- Control plane (control.c) ---- */
 
