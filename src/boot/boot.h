@@ -16,6 +16,7 @@
  *   control.c     the rank's control plane: deaths, goodbyes and other news
  *   pulse.c       ... who is stopped
  *   collect.c     ... what every rank does now
+ *   agree.c       ... who goes on without the others
  *   contact.c     what a rank tells the others about reaching it
  *
  * Knows nothing of links, plans or memory. Bytes on the wire: docs/wire.md.
@@ -155,6 +156,15 @@ typedef struct rd_answer {
  * silent: no failure. answers: by rank, `world` of them. Works after the communicator has ended, too. One call at a time
  * asks; another on the same member waits for it. RONDO_INVALID_USAGE in a forked child. */
 rondo_result rd_member_collect(rd_member *member, int64_t deadline, rd_answer *answers);
+
+/* Agrees with the surviving ranks on who goes on without the others; works on a communicator that has ended. exclude, by
+ * rank: who is left out, whether dead or not, the same on all that take part; NULL: those whom the survivors agree to be
+ * gone, also those that go meanwhile. *present, by rank, and *number, which grows with each agreement of this
+ * communicator, are the same on all.
+ * RONDO_TIMEOUT names who did not come, RONDO_MISMATCH two ranks whose lists differ. RONDO_REMOTE_ERROR on all when a rank
+ * that is not in the list is gone. One that dies once somebody knows of the agreement is still present on all, and
+ * rd_member_is_gone soon. */
+rondo_result rd_member_agree(rd_member *member, const bool *exclude, int64_t deadline, bool *present, uint64_t *number);
 
 /* Says goodbye, forgets the member. Never waits for a peer. NULL is fine. */
 void rd_member_close(rd_member *member);

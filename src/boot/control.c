@@ -94,6 +94,7 @@ static void bury(rd_member *member, int rank, bool died, rd_blob *word, const rd
     r->gone = true;
     r->died = died;
     rd_control_flood(member, word ? word : news_of(rank, r), from);
+    rd_agree_gone(member, rank);
     rd_control_changed(member);
 }
 
@@ -116,6 +117,7 @@ static void lose(rd_member *member, int rank, bool died, rondo_result result, co
     }
     rd_log(RD_LOG_INFO, "rank %d: %s", member->job.rank, text);
     rd_control_flood(member, state_of(member, rank), from);
+    if (died) rd_agree_gone(member, rank);
     rd_collect_again(member);
     pthread_cond_broadcast(&member->changed);
     if (member->ops->stop) member->ops->stop(member->context, result, text);
@@ -135,6 +137,7 @@ static void let_go(rd_member *member, int rank, enum rd_left_how how, uint64_t c
     r->gone = true;
     member->someone_left = true;
     rd_control_flood(member, state_of(member, rank), from);
+    rd_agree_gone(member, rank);
     rd_control_changed(member);
 }
 
@@ -251,6 +254,7 @@ static const struct {
     [RD_SAY_STOPPED] = {"who is stopped", rd_pulse_heard_stopped},
     [RD_SAY_ASK] = {"a question", rd_collect_heard_ask},
     [RD_SAY_REPORT] = {"a report", rd_collect_heard_report},
+    [RD_SAY_SHRINK] = {"who goes on", rd_agree_heard},
 };
 
 static void heard(rd_frames *frames, const rd_frame *frame)

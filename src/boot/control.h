@@ -32,6 +32,7 @@ enum rd_message {
     RD_SAY_STOPPED,   /* floods */
     RD_SAY_ASK,       /* floods */
     RD_SAY_REPORT,
+    RD_SAY_SHRINK,    /* floods */
     RD_MESSAGES
 };
 
@@ -58,5 +59,11 @@ void rd_collect_heard_ask(rd_control *control, rd_reader *r, int *fd);
 void rd_collect_heard_report(rd_control *control, rd_reader *r, int *fd);
 /* What is known of some rank has changed: answers may have gone lost with it. */
 void rd_collect_again(rd_member *member);
+
+/* ---- agree.c ---- */
+
+void rd_agree_heard(rd_control *control, rd_reader *r, int *fd);
+/* This rank is gone. */
+void rd_agree_gone(rd_member *member, int rank);
 
 #endif

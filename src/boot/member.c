@@ -79,6 +79,7 @@ static void free_member(rd_member *member)
     for (int rank = 0; member->ranks && rank < member->job.world; rank++) free(member->ranks[rank].text);
     free(member->ranks);
     free(member->contacts);
+    rd_agree_free(member);
     pthread_cond_destroy(&member->changed);
     free(member);
 }

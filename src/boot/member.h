@@ -41,6 +41,8 @@ typedef struct rd_arrival {
 struct rd_control;
 struct rd_collection;
 struct rd_greeter;
+struct rd_agreement;
+struct rd_proposal;
 
 struct rd_member {
     struct rd_member *next, *before;
@@ -57,6 +59,10 @@ struct rd_member {
     struct rd_control *controls;
     struct rd_collection *collection; /* in progress */
     uint64_t asked;                   /* questions so far */
+    struct rd_agreement *agreement; /* in progress */
+    struct rd_proposal *proposals;  /* by rank: its last word; NULL before the first */
+    uint64_t spoken;                /* words of this rank so far */
+    uint64_t last_agreement, last_agreed; /* numbers: of the last that was tried, of the last that came about */
     _Atomic uint64_t completed;
     _Atomic bool someone_left;
     rondo_result stopped; /* by others; the first reason */
@@ -96,6 +102,8 @@ bool rd_control_flush(rd_member *member); /* true: nothing waits to be sent */
 void rd_control_close(rd_member *member, bool forked);
 /* "rank 1 (pid 77 on h) left: it destroyed its communicator after 3 calls" */
 void rd_control_describe_left(const rd_member *member, int rank, char *text, size_t bytes);
+
+void rd_agree_free(rd_member *member); /* (agree.c) */
 
 /* ---- Contacts (contact.c) ---- */
 
