@@ -172,6 +172,33 @@ static void on_wake(void *context)
     pthread_mutex_unlock(&r->lock);
 }
 
+unsigned char rank_report_byte(int me, int i)
+{
+    return (unsigned char)(me * 31 + i * 7 + 5);
+}
+
+static void on_report(void *context, unsigned char report[RD_REPORT_BYTES])
+{
+    rank *r = context;
+    for (int i = 0; i < RD_REPORT_BYTES; i++) report[i] = rank_report_byte(r->me, i);
+    r->reports++;
+}
+
+static void on_greeted(void *context, int peer, int index, int fd, const rd_greeting *greeting)
+{
+    rank *r = context;
+    pthread_mutex_lock(&r->lock);
+    if (r->greetings >= MOST_GREETINGS) abort();
+    r->greeted[r->greetings].peer = peer;
+    r->greeted[r->greetings].index = index;
+    r->greeted[r->greetings].fd = fd;
+    r->greeted[r->greetings++].greeting = *greeting;
+    pthread_cond_broadcast(&r->changed);
+    pthread_mutex_unlock(&r->lock);
+}
+
+static const rd_member_ops ops = {.stop = on_stop, .wake = on_wake, .report = on_report, .greeted = on_greeted};
+
 static bool wait_counter(rank *r, const int *counter, int times, double seconds)
 {
     int64_t deadline = rd_deadline(seconds);
@@ -192,6 +219,10 @@ bool rank_wait_wakes(rank *r, int times, double seconds)
 {
     return wait_counter(r, &r->wakes, times, seconds);
 }
+bool rank_wait_greetings(rank *r, int times, double seconds)
+{
+    return wait_counter(r, &r->greetings, times, seconds);
+}
 
 rondo_result rank_join(rank *r)
 {
@@ -201,7 +232,7 @@ rondo_result rank_join(rank *r)
     r->contacts = calloc((size_t)r->run->world, sizeof *r->contacts);
     result = rd_job_from_id(&r->job, &r->run->id, r->me, r->run->world, &r->settings);
     if (result == RONDO_SUCCESS)
-        result = rd_member_open(&r->member, &r->job, &r->settings, &r->contacts[r->me], on_stop, on_wake, r);
+        result = rd_member_open(&r->member, &r->job, &r->settings, &r->contacts[r->me], &ops, r);
     if (result == RONDO_SUCCESS)
         result = rd_table_open(&r->table, &r->job, &r->settings, rd_deadline(r->run->timeout_s));
     rank_note(r, result);

@@ -28,7 +28,7 @@
 #endif
 #define LIMIT_S (UNDER_TSAN ? 60.0 : 20.0) /* nothing here may take so long */
 
-enum { MOST_RANKS = 64, MANY = UNDER_TSAN ? 12 : 64, TEXT = 2048 };
+enum { MOST_RANKS = 64, MANY = UNDER_TSAN ? 12 : 64, TEXT = 2048, MOST_GREETINGS = 32 };
 
 /* What the ranks of one run share. */
 struct run {
@@ -60,6 +60,12 @@ typedef struct rank {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     int stops, wakes;
+    int reports; /* times that this rank was asked */
+    int greetings;
+    struct {
+        int peer, index, fd;
+        rd_greeting greeting;
+    } greeted[MOST_GREETINGS];
     rondo_result stopped;
     char stop_text[TEXT];
 } rank;
@@ -87,9 +93,12 @@ void rank_note(rank *r, rondo_result result); /* result and last error into the 
 rondo_result rank_join(rank *r);  /* job, member, table */
 rondo_result rank_meet(rank *r);  /* contacts of all, control plane; then the table is closed */
 rondo_result rank_start(rank *r); /* both */
+/* The i-th byte of what a rank reports. */
+unsigned char rank_report_byte(int me, int i);
 /* Waits until stop (or wake) was called `times` times; false at the deadline. */
 bool rank_wait_stop(rank *r, double seconds);
 bool rank_wait_wakes(rank *r, int times, double seconds);
+bool rank_wait_greetings(rank *r, int times, double seconds);
 
 /* Waits for `at_least` in *word. */
 bool wait_for_int(_Atomic int *word, int at_least, double seconds);

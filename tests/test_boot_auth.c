@@ -84,7 +84,7 @@ static void test_keys_and_versions(void **state)
     memset(other.key, 0, sizeof other.key);
     other.has_key = false;
     check_knock(&other, RD_WIRE_VERSION, RD_DIAL_FAILED, "the keys differ, or only one side has one");
-    check_knock(&job, 7, RD_DIAL_FAILED, "it speaks wire version 1 and this process 7");
+    check_knock(&job, 7, RD_DIAL_FAILED, "it speaks wire version 2 and this process 7");
 
     other = job;
     other.id[0] ^= 1;

@@ -20,7 +20,7 @@
 
 #include <stdbool.h>
 
-#define RD_WIRE_VERSION 1
+#define RD_WIRE_VERSION 2
 
 enum {
     RD_HELLO_BYTES = 60,
@@ -39,7 +39,7 @@ typedef struct rd_handshake {
 } rd_handshake;
 
 /* Purposes from here on are the control plane's own; smaller ones belong to the caller of rd_member_connect. */
-enum { RD_PURPOSES = 0x10000, RD_PURPOSE_TABLE = RD_PURPOSES, RD_PURPOSE_CONTROL };
+enum { RD_PURPOSES = 0x10000, RD_PURPOSE_TABLE = RD_PURPOSES, RD_PURPOSE_CONTROL, RD_PURPOSE_GREETING };
 
 typedef struct rd_request {
     uint32_t comm_number, world, from, to, purpose, index;

@@ -12,7 +12,11 @@
  *   door.c        its listeners, strangers, and the server's side of the handshake
  *   frames.c      its connections that carry messages
  *   member.c      a rank of a communicator, as the service thread sees it: connections to it
+ *   greet.c       links made on demand: who comes with a greeting is handed on
  *   control.c     the rank's control plane: deaths, goodbyes and other news
+ *   pulse.c       ... who is stopped
+ *   collect.c     ... what every rank does now
+ *   agree.c       ... who goes on without the others
  *   contact.c     what a rank tells the others about reaching it
  *
  * Knows nothing of links, plans or memory. Bytes on the wire: docs/wire.md.
@@ -71,16 +75,35 @@ void rd_contact_pack(const rd_contact *contact, unsigned char bytes[RD_CONTACT_B
 /* RONDO_REMOTE_ERROR when these bytes are no contact. */
 rondo_result rd_contact_unpack(rd_contact *contact, const unsigned char bytes[RD_CONTACT_BYTES]);
 
-/* Both are called by the service thread under its lock: they must not block, nor call anything of this header.
- * stop: something ended this communicator for us. result is RONDO_REMOTE_ERROR, RONDO_ABORTED...; text names rank and
- * pid. Once per event: the first says why, others may follow.
- * wake: a rank left in order; whoever waits should ask rd_member_left. */
-typedef void (*rd_stop_fn)(void *context, rondo_result result, const char *text);
-typedef void (*rd_wake_fn)(void *context);
+/* What a rank does now, for the others: opaque here. */
+#define RD_REPORT_BYTES 128
+
+/* The first words on a connection that is made on demand. fds travel over unix sockets only. */
+typedef struct rd_greeting {
+    uint32_t bytes;
+    unsigned char data[256];
+    int fd_count;
+    int fds[4];
+} rd_greeting;
+
+/* Called under the service's lock: must not block, nor call anything of this header. NULL: of no interest. The table must
+ * outlive the member. */
+typedef struct rd_member_ops {
+    /* Something ended this communicator for us. result is RONDO_REMOTE_ERROR, RONDO_ABORTED...; text names rank and pid.
+     * Once per event: the first says why, others may follow. */
+    void (*stop)(void *context, rondo_result result, const char *text);
+    /* Somebody left, was stopped, or goes on; whoever waits should ask rd_member_left and rd_member_is_stopped. */
+    void (*wake)(void *context);
+    /* What this rank does now; the report comes zeroed. */
+    void (*report)(void *context, unsigned char report[RD_REPORT_BYTES]);
+    /* A peer made this connection by rd_member_greet. Takes over fd, which is non-blocking, and greeting's descriptors.
+     * Never before rd_member_set_contacts. */
+    void (*greeted)(void *context, int peer, int index, int fd, const rd_greeting *greeting);
+} rd_member_ops;
 
 /* Registers this rank with the service thread (started if need be), so that peers can connect to it from now on. */
 rondo_result rd_member_open(rd_member **member, const rd_job *job, const rd_settings *settings, rd_contact *contact,
-                            rd_stop_fn stop, rd_wake_fn wake, void *context);
+                            const rd_member_ops *ops, void *context);
 /* All ranks' contacts, by rank; the member keeps a copy. Before any connect. */
 rondo_result rd_member_set_contacts(rd_member *member, const rd_contact *contacts);
 /* "rank 2 (pid 1234 on host h)", for messages; "rank 2" as long as no more is known. */
@@ -94,6 +117,11 @@ rondo_result rd_member_connect(rd_member *member, int peer, int purpose, int ind
                                int *fd);
 /* Waits for the connection that `peer` makes with the same purpose and index. */
 rondo_result rd_member_accept(rd_member *member, int peer, int purpose, int index, int64_t deadline, int *fd);
+
+/* Connects as rd_member_connect does, but nobody need wait at the peer: its service thread hands the connection to
+ * ops->greeted with the greeting. Takes over none of its descriptors. */
+rondo_result rd_member_greet(rd_member *member, int peer, int index, bool over_unix, int64_t deadline,
+                             const rd_greeting *greeting, int *fd);
 
 /* Makes the control connections: to ranks at distances of powers of two (both directions, over unix sockets where
  * over_unix[peer], else TCP), each with the other's pidfd on one host. From then on a peer's death reaches `stop`
@@ -111,6 +139,32 @@ void rd_member_completed(rd_member *member, uint64_t calls);
 /* true, with who and how, when some rank left in order (destroyed or exited) having completed no more than `calls`
  * calls. */
 bool rd_member_left(rd_member *member, uint64_t calls, char *text, size_t bytes);
+
+/* true: this rank died, exited, or destroyed its communicator. One that only ended the communicator for all (by
+ * rd_member_announce) lives. */
+bool rd_member_is_gone(const rd_member *member, int rank);
+/* true: the process of this rank is stopped (SIGSTOP, a debugger), which all ranks know within 2 s; *since_s, which may be
+ * NULL: seconds since this rank knows. Not an end: it may go on. */
+bool rd_member_is_stopped(rd_member *member, int rank, double *since_s);
+
+typedef struct rd_answer {
+    enum { RD_SILENT, RD_ANSWERS, RD_IS_STOPPED, RD_IS_LEFT, RD_IS_DEAD } state;
+    unsigned char report[RD_REPORT_BYTES]; /* of a stopped rank the last that a neighbour of it has seen; else zeros */
+} rd_answer;
+
+/* Asks every rank for its report (ops->report) and waits until all are accounted for or the deadline, when some are
+ * silent: no failure. answers: by rank, `world` of them. Works after the communicator has ended, too. One call at a time
+ * asks; another on the same member waits for it. RONDO_INVALID_USAGE in a forked child. */
+rondo_result rd_member_collect(rd_member *member, int64_t deadline, rd_answer *answers);
+
+/* Agrees with the surviving ranks on who goes on without the others; works on a communicator that has ended. exclude, by
+ * rank: who is left out, whether dead or not, the same on all that take part; NULL: those whom the survivors agree to be
+ * gone, also those that go meanwhile. *present, by rank, and *number, which grows with each agreement of this
+ * communicator, are the same on all.
+ * RONDO_TIMEOUT names who did not come, RONDO_MISMATCH two ranks whose lists differ. RONDO_REMOTE_ERROR on all when a rank
+ * that is not in the list is gone. One that dies once somebody knows of the agreement is still present on all, and
+ * rd_member_is_gone soon. */
+rondo_result rd_member_agree(rd_member *member, const bool *exclude, int64_t deadline, bool *present, uint64_t *number);
 
 /* Says goodbye, forgets the member. Never waits for a peer. NULL is fine. */
 void rd_member_close(rd_member *member);

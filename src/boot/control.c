@@ -9,8 +9,9 @@
  * A rank that ends in order says goodbye first. So the end of a connection, or of the process behind it (its pidfd),
  * without a goodbye is a death. What was sent before is always read first.
  */
-#include "boot/member.h"
+#include "boot/control.h"
 
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -22,33 +23,16 @@
 
 enum { LONGEST_MESSAGE = 65536 };
 
-typedef struct rd_control rd_control;
-
-typedef struct pid_watch {
+typedef struct rd_pid_watch {
     rd_watch watch;
     rd_control *control;
 } pid_watch;
-
-struct rd_control {
-    rd_frames frames;  /* first */
-    rd_member *member; /* NULL: it is closed, and this connection says its last words */
-    int peer;
-    pid_watch *pid;
-    rd_control *next;
-};
-
-enum message {
-    HELLO = 1, /* -                                              with the sender's pidfd over a unix socket */
-    GOODBYE,   /* u32 rank, u32 how, u64 completed calls         floods */
-    NEWS,      /* u32 rank, u32 result, text                     floods: the rank is lost, and so the communicator */
-    MESSAGES
-};
 
 /* ---- Speaking ---- */
 
 static rd_blob *goodbye_of(int rank, const rd_rank *r)
 {
-    rd_blob *blob = rd_blob_new(GOODBYE, 16);
+    rd_blob *blob = rd_blob_new(RD_SAY_GOODBYE, 16);
     if (!blob) return NULL;
     rd_writer w = {blob->data + RD_FRAME_HEAD, 16, false};
     rd_write_u32(&w, (uint32_t)rank);
@@ -61,16 +45,17 @@ static rd_blob *news_of(int rank, const rd_rank *r)
 {
     const char *text = r->text ? r->text : "";
     size_t length = strlen(text);
-    rd_blob *blob = rd_blob_new(NEWS, 8 + length);
+    rd_blob *blob = rd_blob_new(RD_SAY_NEWS, 12 + length);
     if (!blob) return NULL;
-    rd_writer w = {blob->data + RD_FRAME_HEAD, 8 + length, false};
+    rd_writer w = {blob->data + RD_FRAME_HEAD, 12 + length, false};
     rd_write_u32(&w, (uint32_t)rank);
     rd_write_u32(&w, (uint32_t)r->result);
+    rd_write_u32(&w, r->gone);
     rd_write_bytes(&w, text, length);
     return blob;
 }
 
-/* What is known of a rank that is no longer there; NULL while it is. */
+/* What is known of a rank that is not as it should be; NULL while it is. */
 static rd_blob *state_of(const rd_member *member, int rank)
 {
     const rd_rank *r = &member->ranks[rank];
@@ -79,12 +64,11 @@ static rd_blob *state_of(const rd_member *member, int rank)
     case RD_LOST: return news_of(rank, r);
     case RD_PRESENT: break;
     }
-    return NULL;
+    return rd_pulse_known(member, rank);
 }
 
-static void flood(rd_member *member, int rank, const rd_control *except)
+void rd_control_flood(rd_member *member, rd_blob *blob, const rd_control *except)
 {
-    rd_blob *blob = state_of(member, rank);
     if (!blob) return;
     for (rd_control *c = member->controls; c; c = c->next) {
         if (c == except) continue;
@@ -96,11 +80,35 @@ static void flood(rd_member *member, int rank, const rd_control *except)
 
 /* ---- Learning ---- */
 
-static void lose(rd_member *member, int rank, rondo_result result, const char *text, const rd_control *from)
+void rd_control_changed(rd_member *member)
+{
+    rd_collect_again(member);
+    pthread_cond_broadcast(&member->changed);
+    if (member->ops->wake) member->ops->wake(member->context);
+}
+
+/* A rank that ended the communicator, and was alive then, is no more. */
+static void bury(rd_member *member, int rank, bool died, rd_blob *word, const rd_control *from)
 {
     rd_rank *r = &member->ranks[rank];
-    if (rank == member->job.rank || r->state != RD_PRESENT) return;
+    r->gone = true;
+    r->died = died;
+    rd_control_flood(member, word ? word : news_of(rank, r), from);
+    rd_agree_gone(member, rank);
+    rd_control_changed(member);
+}
+
+/* died: else it lives, and has ended the communicator. */
+static void lose(rd_member *member, int rank, bool died, rondo_result result, const char *text, const rd_control *from)
+{
+    rd_rank *r = &member->ranks[rank];
+    if (rank == member->job.rank || r->gone) return;
+    if (r->state != RD_PRESENT) {
+        if (died) bury(member, rank, true, NULL, from);
+        return;
+    }
     r->state = RD_LOST;
+    r->gone = r->died = died;
     r->result = result;
     r->text = strdup(text);
     if (member->stopped == RONDO_SUCCESS) {
@@ -108,22 +116,29 @@ static void lose(rd_member *member, int rank, rondo_result result, const char *t
         snprintf(member->stopped_text, sizeof member->stopped_text, "%s", text);
     }
     rd_log(RD_LOG_INFO, "rank %d: %s", member->job.rank, text);
-    flood(member, rank, from);
+    rd_control_flood(member, state_of(member, rank), from);
+    if (died) rd_agree_gone(member, rank);
+    rd_collect_again(member);
     pthread_cond_broadcast(&member->changed);
-    if (member->stop) member->stop(member->context, result, text);
+    if (member->ops->stop) member->ops->stop(member->context, result, text);
 }
 
 static void let_go(rd_member *member, int rank, enum rd_left_how how, uint64_t calls, const rd_control *from)
 {
     rd_rank *r = &member->ranks[rank];
-    if (rank == member->job.rank || r->state != RD_PRESENT) return;
-    r->state = RD_LEFT;
+    if (rank == member->job.rank || r->gone) return;
     r->how = how;
     r->calls = calls;
+    if (r->state != RD_PRESENT) {
+        bury(member, rank, false, goodbye_of(rank, r), from);
+        return;
+    }
+    r->state = RD_LEFT;
+    r->gone = true;
     member->someone_left = true;
-    flood(member, rank, from);
-    pthread_cond_broadcast(&member->changed);
-    if (member->wake) member->wake(member->context);
+    rd_control_flood(member, state_of(member, rank), from);
+    rd_agree_gone(member, rank);
+    rd_control_changed(member);
 }
 
 void rd_control_describe_left(const rd_member *member, int rank, char *text, size_t bytes)
@@ -165,7 +180,7 @@ static void over(rd_control *control, const char *what)
     rd_frames_bury(&control->frames);
     rd_member_name(member, peer, name, sizeof name);
     snprintf(text, sizeof text, "%s %s", name, what);
-    lose(member, peer, RONDO_REMOTE_ERROR, text, NULL);
+    lose(member, peer, true, RONDO_REMOTE_ERROR, text, NULL);
 }
 
 static void connection_ended(rd_frames *frames)
@@ -194,6 +209,7 @@ static void heard_hello(rd_control *control, rd_reader *r, int *fd)
     pid->control = control;
     int pidfd = *fd;
     *fd = -1;
+    rd_pulse_process(control, pidfd);
     if (rd_watch_open(&pid->watch, pidfd, EPOLLIN) == RONDO_SUCCESS)
         control->pid = pid;
     else
@@ -212,26 +228,40 @@ static void heard_goodbye(rd_control *control, rd_reader *r, int *fd)
 static void heard_news(rd_control *control, rd_reader *r, int *fd)
 {
     char text[RD_VERDICT_TEXT_BYTES];
-    uint32_t rank = rd_read_u32(r), result = rd_read_u32(r);
+    uint32_t rank = rd_read_u32(r), result = rd_read_u32(r), died = rd_read_u32(r);
     (void)fd;
     if (r->bad || rank >= (uint32_t)control->member->job.world) return;
     rd_read_text(r, text, sizeof text, r->left);
-    lose(control->member, (int)rank, rd_result_from_wire(result), text, control);
+    lose(control->member, (int)rank, died != 0, rd_result_from_wire(result), text, control);
+}
+
+/* That it came says it all. */
+static void heard_heartbeat(rd_control *control, rd_reader *r, int *fd)
+{
+    (void)control;
+    (void)r;
+    (void)fd;
 }
 
 static const struct {
     const char *name;
     void (*heard)(rd_control *control, rd_reader *payload, int *fd);
-} messages[MESSAGES] = {
-    [HELLO] = {"hello", heard_hello},
-    [GOODBYE] = {"goodbye", heard_goodbye},
-    [NEWS] = {"news", heard_news},
+} messages[RD_MESSAGES] = {
+    [RD_SAY_HELLO] = {"hello", heard_hello},
+    [RD_SAY_GOODBYE] = {"goodbye", heard_goodbye},
+    [RD_SAY_NEWS] = {"news", heard_news},
+    [RD_SAY_HEARTBEAT] = {"a heartbeat", heard_heartbeat},
+    [RD_SAY_STOPPED] = {"who is stopped", rd_pulse_heard_stopped},
+    [RD_SAY_ASK] = {"a question", rd_collect_heard_ask},
+    [RD_SAY_REPORT] = {"a report", rd_collect_heard_report},
+    [RD_SAY_SHRINK] = {"who goes on", rd_agree_heard},
 };
 
 static void heard(rd_frames *frames, const rd_frame *frame)
 {
     rd_control *control = (rd_control *)frames;
-    if (frame->kind >= MESSAGES || !messages[frame->kind].heard) return; /* of a later version: not for us */
+    control->heard_at = rd_now();
+    if (frame->kind >= RD_MESSAGES || !messages[frame->kind].heard) return; /* of a later version: not for us */
     rd_log(RD_LOG_TRACE, "rank %d hears %s from rank %d", control->member->job.rank, messages[frame->kind].name,
            control->peer);
     rd_reader r = {frame->payload, frame->bytes, false};
@@ -251,11 +281,11 @@ bool rd_control_dials(int from, int to, int world)
     return is_power_of_two(there) && (!is_power_of_two(back) || from < to);
 }
 
-bool rd_control_stands(const rd_member *member, int peer)
+rd_control *rd_control_to(const rd_member *member, int peer)
 {
-    const rd_control *c = member->controls;
+    rd_control *c = member->controls;
     while (c && c->peer != peer) c = c->next;
-    return c != NULL;
+    return c;
 }
 
 /* This process as a descriptor, for a peer on this host that is another process. */
@@ -270,7 +300,7 @@ static int own_pidfd(const rd_member *member, const rd_control *control)
 
 void rd_control_open(rd_member *member, int peer, int fd)
 {
-    rd_control *control = rd_control_stands(member, peer) ? NULL : calloc(1, sizeof *control);
+    rd_control *control = rd_control_to(member, peer) ? NULL : calloc(1, sizeof *control);
     if (!control) {
         rd_close_owned(fd);
         return;
@@ -283,11 +313,12 @@ void rd_control_open(rd_member *member, int peer, int fd)
     control->peer = peer;
     control->next = member->controls;
     member->controls = control;
-    rd_frames_send(&control->frames, rd_blob_new(HELLO, 0), own_pidfd(member, control));
+    rd_frames_send(&control->frames, rd_blob_new(RD_SAY_HELLO, 0), own_pidfd(member, control));
     for (int rank = 0; rank < member->job.world; rank++) {
         rd_blob *known = state_of(member, rank); /* what it would have heard from us, had it been here */
         if (known) rd_frames_send(&control->frames, known, -1);
     }
+    rd_pulse_watch(control);
     pthread_cond_broadcast(&member->changed);
 }
 
@@ -305,7 +336,7 @@ void rd_member_announce(rd_member *member, rondo_result result, const char *text
         self->state = RD_LOST;
         self->result = result;
         self->text = strdup(line);
-        flood(member, member->job.rank, NULL);
+        rd_control_flood(member, state_of(member, member->job.rank), NULL);
         pthread_cond_broadcast(&member->changed);
     }
     rd_service_unlock();
@@ -325,7 +356,7 @@ void rd_control_goodbye(rd_member *member, enum rd_left_how how)
     self->state = RD_LEFT;
     self->how = how;
     self->calls = member->completed;
-    flood(member, member->job.rank, NULL);
+    rd_control_flood(member, state_of(member, member->job.rank), NULL);
 }
 
 bool rd_control_flush(rd_member *member)

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "boot/control.h"
 #include "boot/dial.h"
 
 #include <stdio.h>
@@ -46,7 +47,7 @@ rondo_result rd_member_check(const rd_member *member, int peer)
     return RONDO_SUCCESS;
 }
 
-static rondo_result check_peer(const rd_member *member, int peer, int purpose, int index)
+rondo_result rd_member_check_peer(const rd_member *member, int peer, int purpose, int index)
 {
     if (peer < 0 || peer >= member->job.world)
         return rd_fail(RONDO_INVALID_ARGUMENT, "peer is %d; the ranks are 0 to %d", peer, member->job.world - 1);
@@ -78,6 +79,7 @@ static void free_member(rd_member *member)
     for (int rank = 0; member->ranks && rank < member->job.world; rank++) free(member->ranks[rank].text);
     free(member->ranks);
     free(member->contacts);
+    rd_agree_free(member);
     pthread_cond_destroy(&member->changed);
     free(member);
 }
@@ -103,7 +105,7 @@ static rondo_result new_member(rd_member **member, const rd_job *job, const rd_s
 }
 
 rondo_result rd_member_open(rd_member **member, const rd_job *job, const rd_settings *settings, rd_contact *contact,
-                            rd_stop_fn stop, rd_wake_fn wake, void *context)
+                            const rd_member_ops *ops, void *context)
 {
     rd_member *m = NULL;
     rd_contact here;
@@ -112,8 +114,7 @@ rondo_result rd_member_open(rd_member **member, const rd_job *job, const rd_sett
         return rd_fail(RONDO_INVALID_ARGUMENT, "rank %d of %d: ranks are 0 to world size - 1", job->rank, job->world);
     RD_TRY(rd_service_start(settings));
     RD_TRY(new_member(&m, job, settings));
-    m->stop = stop;
-    m->wake = wake;
+    m->ops = ops;
     m->context = context;
 
     rd_service_lock();
@@ -154,6 +155,7 @@ rondo_result rd_member_set_contacts(rd_member *member, const rd_contact *contact
     rd_service_lock();
     free(member->contacts);
     member->contacts = copy;
+    if (member->service == rd_service) rd_greet_ready(member);
     rd_service_unlock();
     return RONDO_SUCCESS;
 }
@@ -172,6 +174,7 @@ void rd_member_close(rd_member *member)
         if (member->next) member->next->before = member->before;
     }
     rd_control_close(member, forked);
+    rd_greet_close(member, forked);
     while (member->arrivals) {
         rd_arrival *arrival = member->arrivals;
         member->arrivals = arrival->next;
@@ -196,7 +199,7 @@ void rd_member_admit(const unsigned char job_id[16], const rd_request *request, 
         snprintf(verdict->text, sizeof verdict->text,
                  "world sizes differ: rank %u (pid %d on %s) says %u, rank %u says %d", request->from, request->pid,
                  request->host, request->world, request->to, member->job.world);
-    } else if (request->from >= request->world || request->purpose > RD_PURPOSE_CONTROL) {
+    } else if (request->from >= request->world || request->purpose > RD_PURPOSE_GREETING) {
         verdict->kind = RD_REFUSED;
         verdict->result = RONDO_INTERNAL_ERROR;
         snprintf(verdict->text, sizeof verdict->text,
@@ -212,6 +215,10 @@ void rd_member_take(const unsigned char job_id[16], const rd_request *request, i
         rd_control_open(member, (int)request->from, fd);
         return;
     }
+    if (request->purpose == RD_PURPOSE_GREETING) {
+        rd_greet_open(member, (int)request->from, (int)request->index, fd);
+        return;
+    }
     rd_arrival **place = &member->arrivals, *arrival = malloc(sizeof *arrival);
     if (!arrival) {
         rd_close_owned(fd);
@@ -223,7 +230,7 @@ void rd_member_take(const unsigned char job_id[16], const rd_request *request, i
     pthread_cond_broadcast(&member->changed);
 }
 
-static void wait_for_change(rd_member *member, int64_t deadline)
+void rd_member_wait(rd_member *member, int64_t deadline)
 {
     int64_t latest = rd_deadline(3600);
     if (deadline > latest) deadline = latest;
@@ -234,7 +241,7 @@ static void wait_for_change(rd_member *member, int64_t deadline)
 rondo_result rd_member_accept(rd_member *member, int peer, int purpose, int index, int64_t deadline, int *fd)
 {
     char name[192];
-    RD_TRY(check_peer(member, peer, purpose, index));
+    RD_TRY(rd_member_check_peer(member, peer, purpose, index));
     rondo_result result;
     rd_service_lock();
     for (;;) {
@@ -257,7 +264,7 @@ rondo_result rd_member_accept(rd_member *member, int peer, int purpose, int inde
                              member->job.rank, purpose, index);
             break;
         }
-        wait_for_change(member, deadline);
+        rd_member_wait(member, deadline);
     }
     rd_service_unlock();
     return result;
@@ -306,8 +313,8 @@ static rondo_result not_connected(const rd_member *member, int peer, rondo_resul
                    count ? tried : "it has no address");
 }
 
-static rondo_result dial_peer(rd_member *member, int peer, uint32_t purpose, int index, bool over_unix,
-                              int64_t deadline, int *fd)
+rondo_result rd_member_dial(rd_member *member, int peer, uint32_t purpose, int index, bool over_unix, int64_t deadline,
+                            int *fd)
 {
     rd_dialing dialing;
     call context = {member, peer};
@@ -343,8 +350,8 @@ rondo_result rd_member_connect(rd_member *member, int peer, int purpose, int ind
                                int *fd)
 {
     int connected;
-    RD_TRY(check_peer(member, peer, purpose, index));
-    RD_TRY(dial_peer(member, peer, (uint32_t)purpose, index, over_unix, deadline, &connected));
+    RD_TRY(rd_member_check_peer(member, peer, purpose, index));
+    RD_TRY(rd_member_dial(member, peer, (uint32_t)purpose, index, over_unix, deadline, &connected));
     rd_service_lock();
     rd_disown(connected);
     rd_service_unlock();
@@ -360,8 +367,8 @@ static int first_missing(const rd_member *member)
     int world = member->job.world, me = member->job.rank;
     for (int distance = 1; distance < world; distance *= 2) {
         int after = (me + distance) % world, before = (me - distance + world) % world;
-        if (!rd_control_stands(member, after)) return after;
-        if (!rd_control_stands(member, before)) return before;
+        if (!rd_control_to(member, after)) return after;
+        if (!rd_control_to(member, before)) return before;
     }
     return -1;
 }
@@ -372,7 +379,7 @@ rondo_result rd_member_start_control(rd_member *member, const bool *over_unix, i
     for (int distance = 1; distance < world; distance *= 2) {
         int peer = (me + distance) % world, fd;
         if (!rd_control_dials(me, peer, world)) continue;
-        RD_TRY(dial_peer(member, peer, RD_PURPOSE_CONTROL, 0, over_unix[peer], deadline, &fd));
+        RD_TRY(rd_member_dial(member, peer, RD_PURPOSE_CONTROL, 0, over_unix[peer], deadline, &fd));
         rd_service_lock();
         rd_control_open(member, peer, fd);
         rd_service_unlock();
@@ -387,7 +394,7 @@ rondo_result rd_member_start_control(rd_member *member, const bool *over_unix, i
             result = rd_fail(RONDO_TIMEOUT, "%s did not make its control connection to rank %d in time", name, me);
             break;
         }
-        wait_for_change(member, deadline);
+        rd_member_wait(member, deadline);
     }
     rd_service_unlock();
     return result;
@@ -413,6 +420,24 @@ bool rd_member_left(rd_member *member, uint64_t calls, char *text, size_t bytes)
     if (first >= 0) rd_control_describe_left(member, first, text, bytes);
     rd_service_unlock();
     return first >= 0;
+}
+
+bool rd_member_is_gone(const rd_member *member, int rank)
+{
+    rd_service_lock();
+    bool gone = rank >= 0 && rank < member->job.world && member->ranks[rank].gone;
+    rd_service_unlock();
+    return gone;
+}
+
+bool rd_member_is_stopped(rd_member *member, int rank, double *since_s)
+{
+    rd_service_lock();
+    const rd_rank *r = rank >= 0 && rank < member->job.world ? &member->ranks[rank] : NULL;
+    bool is_stopped = r && r->is_stopped && !r->gone;
+    if (is_stopped && since_s) *since_s = (double)(rd_now() - r->stopped_at) * 1e-9;
+    rd_service_unlock();
+    return is_stopped;
 }
 
 void rd_members_exit(int64_t deadline)

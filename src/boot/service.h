@@ -106,6 +106,8 @@ struct rd_service {
 
     rd_served_job *jobs;
     struct rd_member *members;
+    rd_timer pulse; /* set while control connections stand */
+    int64_t look_at;
     struct rd_service *before_fork; /* of the process this one was forked from; keeps its memory in reach */
 };
 

@@ -27,6 +27,8 @@ static void on_news(void *context)
     rd_bell_ring(&comm->bell);
 }
 
+static const rd_member_ops member_ops = {.stop = on_stop, .wake = on_news};
+
 /* ---- one rank ---- */
 
 static rondo_result allocate(rondo_comm **out, const rd_start *start)
@@ -59,7 +61,7 @@ static rondo_result join(rondo_comm *comm, const rd_job *job)
     rd_contact contact;
     rd_table *table;
     rd_member *member;
-    RD_TRY(rd_member_open(&member, job, &comm->settings, &contact, on_stop, on_news, comm));
+    RD_TRY(rd_member_open(&member, job, &comm->settings, &contact, &member_ops, comm));
     rd_comm_set_member(comm, member);
     if (rd_comm_stopped(comm)) return rd_fail(RONDO_ABORTED, "%s", comm->stop.text);
     RD_TRY(rd_table_open(&table, job, &comm->settings, deadline));
