@@ -84,6 +84,16 @@
  * rounds the complete sum, once. So 1 step is narrow, N-2 are wide and the N-1 of all-gather are narrow again:
  * (1 + 2(N-2) + (N-1))/N = (3N-4)/N of the message for 16-bit types, (1 + 4(N-2) + (N-1))/N = (5N-8)/N for 8-bit.
  *
+ * ---- Who has called ------------------------------------------------------------------------------------------------
+ *
+ * Every slice bears a signature of the call, so ranks notice that they do not make the same one. In an all-reduce no
+ * more is needed: every rank hears from its predecessor before it is done. On a chain, below, the first rank hears from
+ * nobody, and if each of N ranks names another as the root there may be no slice on any link, and all wait. So rooted
+ * collectives *open*: before it waits for anything each rank passes an empty slice to its successor on the ring. It
+ * takes its predecessor's just before the first slice of a chunk from there; where none comes from there, at the end.
+ * That costs each rank one empty slice, all at the same time and ahead of the payload; and it costs the first of the
+ * chain the wait until its predecessor, which is the last, has called.
+ *
  * ---- The other plans -----------------------------------------------------------------------------------------------
  *
  * Broadcast and reduce are *chains*, the ring cut open at the root: the whole message is one chunk that passes each
@@ -132,6 +142,8 @@ typedef enum rondo_algo {
 } rondo_algo;
 
 #define RONDO_WHOLE 0x7fffffff /* in place of a chunk's number: all chunks, the whole message */
+#define RONDO_EMPTY 0x7ffffffe /* no chunk: an empty slice */
+#define RONDO_OPENING (-1)     /* the opening in place of a step's number, in traces */
 
 /* What becomes of a chunk that arrives. */
 typedef enum rondo_action {
@@ -215,6 +227,10 @@ RONDO_PLAN_FN rondo_range rondo_chunk(const rondo_plan *p, int32_t c)
 {
     rondo_range whole = {0, p->count}, chunk;
     if (c == RONDO_WHOLE) return whole;
+    if (c == RONDO_EMPTY) {
+        whole.count = 0;
+        return whole;
+    }
     if (!p->bounds) return rondo_split(whole, (uint32_t)p->chunks, (uint32_t)c, 1);
     chunk.first = p->bounds[c];
     chunk.count = p->bounds[c + 1] - p->bounds[c];
@@ -403,6 +419,25 @@ RONDO_PLAN_FN rondo_step rondo_plan_step(const rondo_plan *p, int32_t s)
     case RONDO_COLL_ALL_GATHER: return rondo_step_ring_all_gather(p, s);
     default: return rondo_step_ring_chain(p, s);
     }
+}
+
+/* 1: the rank opens, once, whatever is cut into slices and channels. */
+RONDO_PLAN_FN int rondo_plan_opens(const rondo_plan *p)
+{
+    return p->size > 1 && (p->collective == RONDO_COLL_BROADCAST || p->collective == RONDO_COLL_REDUCE);
+}
+
+/* What the rank of a plan that opens sends before all steps, and receives just before the first step that receives from
+ * there, or after all steps if none does. */
+RONDO_PLAN_FN rondo_step rondo_plan_opening(const rondo_plan *p)
+{
+    rondo_step t;
+    t.send_to = rondo_ring_rank(p, (int64_t)p->position + 1);
+    t.recv_from = rondo_ring_rank(p, (int64_t)p->position - 1);
+    t.send_chunk = t.recv_chunk = RONDO_EMPTY;
+    t.send_own = t.recv_own = t.send_wide = t.recv_wide = 0;
+    t.action = RONDO_REPLACE;
+    return t;
 }
 
 #endif

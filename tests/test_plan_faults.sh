@@ -51,6 +51,9 @@ fault test_plan 'takes a partial sum for an own term' "$chain/along == 1;/along 
 fault test_plan 'rounds the first partial sum' "$rs/wide \&\& s > 0/wide \&\& s > 1/"
 fault test_plan 'chain sends before it received' "$chain/s == 1 \&\& along/s == 0 \&\& along/"
 fault test_plan 'chain ends too early' "$chain/along < p->size - 1/along < p->size - 2/"
+open='/rondo_plan_opening(const/,/^}/ s'
+fault test_plan 'opens to the wrong rank' "$open/send_to = $at + 1/send_to = $at + 2/"
+fault test_plan 'a broadcast does not open' "s/p->size > 1 \&\& (p->collective == RONDO_COLL_BROADCAST ||/(/"
 fault test_plan 'takes positions for ranks' "s/return p->order ? p->order\[at\] : at/return at/"
 fault test_plan_chunks 'loses the last, incomplete grain' "s/before > full ? count/before >= full ? count/"
 fault test_plan_chunks 'overflows near 2^64' "s/before > full ? count : //"

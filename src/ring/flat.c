@@ -285,3 +285,13 @@ rondo_link_result rd_flat_arm(rd_op *op, rondo_bell *bell)
     }
     return r;
 }
+
+const rd_wire *rd_flat_look(const rd_op *op)
+{
+    if (op->flat.reduced == op->flat.slices) return NULL;
+    for (int32_t s = 0; s < op->plan.size - 1; s++) {
+        const rd_wire *wire = &op->wiring->flat_in[op->steps[s].recv_from];
+        if (rd_op_foreign(op, wire, op->signature ^ DIRECT_MARK)) return wire;
+    }
+    return NULL;
+}
