@@ -111,7 +111,7 @@ void world_close(world *w)
 /* Differs when calls differ, as core's does. */
 static uint64_t signature_of(const world_call *c, uint64_t seed)
 {
-    uint64_t words[] = {c->count, c->collective, (uint64_t)c->root, c->dtype, c->op};
+    uint64_t words[] = {c->count, c->collective, c->algo, (uint64_t)c->root, c->dtype, c->op};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++) seed = mix(seed, words[i]);
     return seed;
 }

@@ -113,17 +113,14 @@ int rd_op_waits_for(const rd_op *op, bool *to_receive)
         *to_receive = !op->exchange.to_send;
         return op->exchange.blocked ? op->exchange.blocked->link->peer : -1;
     }
-    if (op->plan.algo == RONDO_ALGO_FLAT) {
-        *to_receive = true;
-        return op->flat.blocked ? op->flat.blocked->link->peer : -1;
-    }
+    if (op->plan.algo == RONDO_ALGO_FLAT) return rd_flat_waits_for(op, to_receive);
+    const rd_flow *flow = NULL;
     for (int c = 0; c < op->wiring->channels; c++) {
-        const rd_flow *flow = &op->flow[c];
-        if (flow->done) continue;
-        *to_receive = flow->blocked == RD_NEEDS_IN;
-        return (*to_receive ? flow->in : flow->out)->link->peer;
+        const rd_flow *one = &op->flow[c];
+        if (!one->done && (!flow || (flow->blocked != RD_NEEDS_IN && one->blocked == RD_NEEDS_IN))) flow = one;
     }
-    return -1;
+    *to_receive = flow && flow->blocked == RD_NEEDS_IN;
+    return flow ? (*to_receive ? flow->in : flow->out)->link->peer : -1;
 }
 
 static size_t offset(const rd_op *op, int32_t chunk, rondo_range part, bool whole)

@@ -147,7 +147,8 @@ rd_progress rd_op_look(rd_op *op);
  * ask again. After true the caller's buffers are the caller's. */
 bool rd_op_withdraw(rd_op *op);
 
-/* After RD_IDLE: a rank that the operation waits for, and whether to receive from it (else for room to send). */
+/* After RD_IDLE: a rank that the operation waits for, and whether to receive from it (else for room to send): the one whose
+ * slice is the next that is missing, and where none is, the one that leaves no room. -1: none. */
 int rd_op_waits_for(const rd_op *op, bool *to_receive);
 
 /* ---- of this layer ---- */
@@ -167,6 +168,7 @@ void rd_flat_start(rd_op *op);
 rd_progress rd_flat_advance(rd_op *op);
 rondo_link_result rd_flat_arm(rd_op *op, rondo_bell *bell);
 const rd_wire *rd_flat_look(const rd_op *op);
+int rd_flat_waits_for(const rd_op *op, bool *to_receive);
 bool rd_flat_withdraw(rd_op *op);
 void rd_exchange_start(rd_op *op);
 rd_progress rd_exchange_advance(rd_op *op);

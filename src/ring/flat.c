@@ -295,3 +295,13 @@ const rd_wire *rd_flat_look(const rd_op *op)
     }
     return NULL;
 }
+
+/* What is to be collected is of an older slice than what is to be reduced: who owes it has everybody's terms of it. */
+int rd_flat_waits_for(const rd_op *op, bool *to_receive)
+{
+    const rd_flat *flat = &op->flat;
+    *to_receive = flat->collected < flat->published;
+    if (flat->collected < flat->reduced) return op->steps[op->plan.size - 1 + flat->collect_at].recv_from;
+    if (flat->reduced < flat->published) return op->steps[flat->reduce_at].recv_from;
+    return op->steps[flat->publish_at].send_to;
+}
