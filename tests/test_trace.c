@@ -288,7 +288,7 @@ static void every_collective(void **state)
     (void)state;
     int scenes = 0;
     for (int w = 0; w < PATHS; w++)
-        for (int c = 0; c < RONDO_COLLECTIVES; c++, scenes++) {
+        for (int c = 0; c < TRIAL_COLLECTIVES; c++, scenes++) {
             rondo_dtype type = types[scenes % 5];
             trial t = {
                 .collective = c, .dtype = type, .op = RONDO_SUM, .root = 1, .count = 31, .seed = (uint64_t)scenes};
