@@ -70,7 +70,7 @@
  * off elsewhere. Cutting chunks into slices overlaps the two other terms; that is the executor's business, the
  * schedule does not change. Two bandwidths are quoted: algbw = n / time, what the caller sees, and
  * busbw = algbw * 2(N-1)/N, what a link carried, which can be held against B whatever N is. (n is the larger buffer.
- * Reduce-scatter and all-gather: busbw = algbw * (N-1)/N. Broadcast and reduce: busbw = algbw.)
+ * Broadcast and reduce: busbw = algbw. All others: busbw = algbw * (N-1)/N.)
  *
  * ---- In which order, and in which type -----------------------------------------------------------------------------
  *
@@ -83,6 +83,16 @@
  * from the second step of reduce-scatter on, since the first sends a rank's own term as it is, and until the owner
  * rounds the complete sum, once. So 1 step is narrow, N-2 are wide and the N-1 of all-gather are narrow again:
  * (1 + 2(N-2) + (N-1))/N = (3N-4)/N of the message for 16-bit types, (1 + 4(N-2) + (N-1))/N = (5N-8)/N for 8-bit.
+ *
+ * ---- Who has called ------------------------------------------------------------------------------------------------
+ *
+ * Every slice bears a signature of the call, so ranks notice that they do not make the same one. In an all-reduce no
+ * more is needed: every rank hears from its predecessor before it is done. On a chain, below, the first rank hears from
+ * nobody, and if each of N ranks names another as the root there may be no slice on any link, and all wait. So rooted
+ * collectives, and peers plans, *open*: before it waits for anything each rank passes an empty slice to its successor
+ * on the ring. It takes its predecessor's just before the first slice of a chunk from there; where none comes from
+ * there, at the end. That costs each rank one empty slice, all at the same time and ahead of the payload; and it costs
+ * the first of a chain the wait until its predecessor, which is the last, has called.
  *
  * ---- The other plans -----------------------------------------------------------------------------------------------
  *
@@ -97,6 +107,11 @@
  *
  * *Exchange* is flat for messages so short that a second hop costs more than N-1 times the bytes: in N-1 steps each
  * rank hands every other its whole message, and each adds up every chunk itself, in the order its owner would.
+ *
+ * *Peers* is for what no rank can do for another: gather, scatter and all-to-all. Every chunk goes straight from the
+ * rank that has it to the rank that wants it; on a ring it would travel N/2 links on average. In step s of an all-to-all
+ * each rank sends to the one s+1 positions ahead and receives from the one s+1 behind, so that in any step each rank
+ * sends one chunk and receives one. Its steps are independent of one another, and need links of their own.
  *
  * ---- Counts that N does not divide ---------------------------------------------------------------------------------
  *
@@ -122,16 +137,23 @@ typedef enum rondo_collective {
     RONDO_COLL_ALL_GATHER = 2,
     RONDO_COLL_BROADCAST = 3,
     RONDO_COLL_REDUCE = 4,
-    RONDO_COLLECTIVES = 5 /* how many there are */
+    RONDO_COLL_GATHER = 5,
+    RONDO_COLL_SCATTER = 6,
+    RONDO_COLL_ALL_TO_ALL = 7,
+    RONDO_COLLECTIVES = 8 /* how many there are */
 } rondo_collective;
 
 typedef enum rondo_algo {
     RONDO_ALGO_RING = 0,
-    RONDO_ALGO_FLAT = 1,    /* not for broadcast and reduce */
-    RONDO_ALGO_EXCHANGE = 2 /* for all-reduce */
+    RONDO_ALGO_FLAT = 1,     /* for all-reduce, reduce-scatter, all-gather, as the ring is; it is also for chains */
+    RONDO_ALGO_EXCHANGE = 2, /* for all-reduce */
+    RONDO_ALGO_PEERS = 3,    /* for gather, scatter and all-to-all, and nothing else is for them */
+    RONDO_ALGOS = 4          /* how many there are */
 } rondo_algo;
 
 #define RONDO_WHOLE 0x7fffffff /* in place of a chunk's number: all chunks, the whole message */
+#define RONDO_EMPTY 0x7ffffffe /* no chunk: an empty slice */
+#define RONDO_OPENING (-1)     /* the opening in place of a step's number, in traces */
 
 /* What becomes of a chunk that arrives. */
 typedef enum rondo_action {
@@ -141,8 +163,9 @@ typedef enum rondo_action {
 } rondo_action;
 
 /* One step of one rank. A peer or chunk of -1: nothing is sent (or received) in this step, and the flags that go with
- * it mean nothing. Peers are ranks; chunk c is the one that rank c owns (rooted collectives have the one chunk 0).
- * The two halves are independent: a step may send before, while or after it receives, but what the step before
+ * it mean nothing. Peers are ranks; chunk c is the one that rank c owns (chains have the one chunk 0). In an all-to-all
+ * send_chunk is of the send buffer, the one for send_to, and recv_chunk of the receive buffer, the one from recv_from.
+ * The two halves are independent: a step may send before, while or after it receives, but on a ring what the step before
  * received must have arrived before it is sent. Messages from one rank to another are in the order of their steps. */
 typedef struct rondo_step {
     int32_t send_to, send_chunk;
@@ -161,10 +184,10 @@ typedef struct rondo_plan {
     int32_t collective, algo;
     int32_t size, rank, root;        /* N; 0 to N-1 */
     int32_t position, root_position; /* of rank and root on the ring */
-    int32_t chunks;                  /* N, or 1 for rooted collectives */
+    int32_t chunks;                  /* N, or 1 on a chain */
     int32_t wide;                    /* 1: partial sums travel in the accumulation type */
-    int32_t steps;                   /* of this rank: 2(N-1) for all-reduce, N-1, or 0 to 2 on a chain */
-    uint64_t count;                  /* elements of the whole message */
+    int32_t steps;                   /* of this rank: see rondo_plan_length */
+    uint64_t count;                  /* elements of the whole message: the larger buffer, or in an all-to-all each */
     const int32_t *order;            /* order[position] = rank, N of them; NULL: position p is rank p */
     const uint64_t *bounds;          /* chunk c is [bounds[c], bounds[c + 1]) in elements; NULL: as even as can be */
 } rondo_plan;
@@ -215,6 +238,10 @@ RONDO_PLAN_FN rondo_range rondo_chunk(const rondo_plan *p, int32_t c)
 {
     rondo_range whole = {0, p->count}, chunk;
     if (c == RONDO_WHOLE) return whole;
+    if (c == RONDO_EMPTY) {
+        whole.count = 0;
+        return whole;
+    }
     if (!p->bounds) return rondo_split(whole, (uint32_t)p->chunks, (uint32_t)c, 1);
     chunk.first = p->bounds[c];
     chunk.count = p->bounds[c + 1] - p->bounds[c];
@@ -253,24 +280,47 @@ RONDO_PLAN_FN uint64_t rondo_slices(uint64_t count, uint64_t elements)
     return count ? (count - 1) / elements + 1 : 1;
 }
 
+/* 1: the collective passes the whole message from rank to rank, from or to the root. */
+RONDO_PLAN_FN int rondo_is_chain(int32_t collective)
+{
+    return collective == RONDO_COLL_BROADCAST || collective == RONDO_COLL_REDUCE;
+}
+
+/* 1: there is a plan of this collective by this algorithm. */
+RONDO_PLAN_FN int rondo_algo_fits(int32_t collective, int32_t algo)
+{
+    if (collective < 0 || collective >= RONDO_COLLECTIVES) return 0;
+    if (collective >= RONDO_COLL_GATHER) return algo == RONDO_ALGO_PEERS;
+    if (algo == RONDO_ALGO_FLAT) return !rondo_is_chain(collective);
+    return algo == RONDO_ALGO_RING || (algo == RONDO_ALGO_EXCHANGE && collective == RONDO_COLL_ALL_REDUCE);
+}
+
+/* The steps of the rank at a position: 2(N-1) or N-1; on a chain 0 to 2; in gather and scatter 1 off the root. */
+RONDO_PLAN_FN int32_t rondo_plan_length(int32_t collective, int32_t algo, int32_t size, int32_t position, int32_t root)
+{
+    int32_t other_end = rondo_ring_mod((int64_t)root + (collective == RONDO_COLL_REDUCE ? 1 : -1), size);
+    if (size == 1) return 0;
+    if (rondo_is_chain(collective)) return position == root || position == other_end ? 1 : 2;
+    if ((collective == RONDO_COLL_GATHER || collective == RONDO_COLL_SCATTER) && position != root) return 1;
+    return collective == RONDO_COLL_ALL_REDUCE && algo != RONDO_ALGO_EXCHANGE ? 2 * (size - 1) : size - 1;
+}
+
 /* Fills in *p with the schedule of `rank` of `size` (N) for one message of `count` elements: the whole message, which
- * is the larger buffer of a reduce-scatter or all-gather.
- *   root    of broadcast and reduce; any rank, 0 say, for the others
+ * is the larger buffer of a reduce-scatter, all-gather, gather or scatter, and either buffer of an all-to-all.
+ *   root    of broadcast, reduce, gather, scatter; any rank, 0 say, for the others
  *   order   see rondo_plan; a permutation of 0 to N-1, the same on every rank, or NULL; must outlive the plan
- *   bounds  see rondo_plan; N+1 numbers (rooted: 2) that never fall and end with count, or NULL; must outlive the plan
+ *   bounds  see rondo_plan; N+1 numbers (chains: 2) that never fall and end with count, or NULL; must outlive the plan
  *   wide    nonzero: partial sums travel in a wider type than the elements; ignored where none travel
- * Returns 0; or -1, and then *p is untouched: unknown collective or algorithm, flat for a rooted collective, size below
- * 1, rank or root outside 0 to N-1, an order that holds a number outside 0 to N-1 or lacks rank or root (other doubles
- * go unnoticed), bounds that fall or do not end with count. */
+ * Returns 0; or -1, and then *p is untouched: no such collective or algorithm, or not one for the other, size below 1,
+ * rank or root outside 0 to N-1, an order that holds a number outside 0 to N-1 or lacks rank or root (other doubles go
+ * unnoticed), bounds that fall or do not end with count, an all-to-all with bounds or a count that N does not divide (a
+ * chunk would have one size where it leaves and another where it arrives). */
 RONDO_PLAN_FN int rondo_plan_init(rondo_plan *p, rondo_collective collective, rondo_algo algo, int32_t size,
                                   int32_t rank, int32_t root, uint64_t count, const int32_t *order,
                                   const uint64_t *bounds, int wide)
 {
-    int rooted = collective == RONDO_COLL_BROADCAST || collective == RONDO_COLL_REDUCE;
-    int32_t chunks = rooted ? 1 : size, position = -1, root_position = -1, steps;
-    if ((uint32_t)collective >= RONDO_COLLECTIVES) return -1;
-    if ((uint32_t)algo > RONDO_ALGO_EXCHANGE || (algo == RONDO_ALGO_FLAT && rooted)) return -1;
-    if (algo == RONDO_ALGO_EXCHANGE && collective != RONDO_COLL_ALL_REDUCE) return -1;
+    int32_t chunks = rondo_is_chain(collective) ? 1 : size, position = -1, root_position = -1;
+    if (!rondo_algo_fits(collective, algo)) return -1;
     if (size < 1 || rank < 0 || rank >= size || root < 0 || root >= size) return -1;
     for (int32_t at = 0; order && at < size; at++) {
         if (order[at] < 0 || order[at] >= size) return -1;
@@ -282,12 +332,7 @@ RONDO_PLAN_FN int rondo_plan_init(rondo_plan *p, rondo_collective collective, ro
     for (int32_t c = 0; bounds && c < chunks; c++)
         if (bounds[c] > bounds[c + 1] || bounds[c + 1] > count) return -1;
     if (bounds && bounds[chunks] != count) return -1;
-    if (rooted) {
-        int32_t other_end = rondo_ring_mod((int64_t)root_position + (collective == RONDO_COLL_REDUCE ? 1 : -1), size);
-        steps = size == 1 ? 0 : position == root_position || position == other_end ? 1 : 2;
-    } else {
-        steps = collective == RONDO_COLL_ALL_REDUCE && algo != RONDO_ALGO_EXCHANGE ? 2 * (size - 1) : size - 1;
-    }
+    if (collective == RONDO_COLL_ALL_TO_ALL && (bounds || count % (uint64_t)size)) return -1;
     p->collective = collective;
     p->algo = algo;
     p->size = size;
@@ -297,7 +342,7 @@ RONDO_PLAN_FN int rondo_plan_init(rondo_plan *p, rondo_collective collective, ro
     p->root_position = root_position;
     p->chunks = chunks;
     p->wide = wide != 0;
-    p->steps = steps;
+    p->steps = rondo_plan_length(collective, algo, size, position, root_position);
     p->count = count;
     p->order = order;
     p->bounds = bounds;
@@ -390,11 +435,31 @@ RONDO_PLAN_FN rondo_step rondo_step_exchange(const rondo_plan *p, int32_t s)
     return t;
 }
 
+/* Step s of a peers plan. A root goes through the others in the ring's order, from the one after it. */
+RONDO_PLAN_FN rondo_step rondo_step_peers(const rondo_plan *p, int32_t s)
+{
+    int all = p->collective == RONDO_COLL_ALL_TO_ALL, at_root = !all && p->position == p->root_position;
+    int sends = all || at_root == (p->collective == RONDO_COLL_SCATTER);
+    int receives = all || !sends;
+    int32_t ahead = rondo_ring_rank(p, (int64_t)p->position + 1 + s);
+    int32_t behind = rondo_ring_rank(p, (int64_t)p->position - 1 - s);
+    rondo_step t;
+    t.send_to = !sends ? -1 : all || at_root ? ahead : p->root;
+    t.send_chunk = !sends ? -1 : all || at_root ? ahead : p->rank;
+    t.recv_from = !receives ? -1 : all ? behind : at_root ? ahead : p->root;
+    t.recv_chunk = !receives ? -1 : all ? behind : at_root ? ahead : p->rank;
+    t.send_own = t.recv_own = 1;
+    t.send_wide = t.recv_wide = 0;
+    t.action = RONDO_REPLACE;
+    return t;
+}
+
 /* Step s of the plan, 0 <= s < p->steps: the function to call. */
 RONDO_PLAN_FN rondo_step rondo_plan_step(const rondo_plan *p, int32_t s)
 {
     if (p->algo == RONDO_ALGO_FLAT) return rondo_step_flat(p, s);
     if (p->algo == RONDO_ALGO_EXCHANGE) return rondo_step_exchange(p, s);
+    if (p->algo == RONDO_ALGO_PEERS) return rondo_step_peers(p, s);
     switch (p->collective) {
     case RONDO_COLL_ALL_REDUCE:
         return s < p->size - 1 ? rondo_step_ring_reduce_scatter(p, s)
@@ -403,6 +468,25 @@ RONDO_PLAN_FN rondo_step rondo_plan_step(const rondo_plan *p, int32_t s)
     case RONDO_COLL_ALL_GATHER: return rondo_step_ring_all_gather(p, s);
     default: return rondo_step_ring_chain(p, s);
     }
+}
+
+/* 1: the rank opens, once, whatever is cut into slices and channels. */
+RONDO_PLAN_FN int rondo_plan_opens(const rondo_plan *p)
+{
+    return p->size > 1 && (rondo_is_chain(p->collective) || p->algo == RONDO_ALGO_PEERS);
+}
+
+/* What the rank of a plan that opens sends before all steps, and receives just before the first step that receives from
+ * there, or after all steps if none does (peers: whenever it comes, their steps have links of their own). */
+RONDO_PLAN_FN rondo_step rondo_plan_opening(const rondo_plan *p)
+{
+    rondo_step t;
+    t.send_to = rondo_ring_rank(p, (int64_t)p->position + 1);
+    t.recv_from = rondo_ring_rank(p, (int64_t)p->position - 1);
+    t.send_chunk = t.recv_chunk = RONDO_EMPTY;
+    t.send_own = t.recv_own = t.send_wide = t.recv_wide = 0;
+    t.action = RONDO_REPLACE;
+    return t;
 }
 
 #endif

@@ -30,7 +30,7 @@ typedef enum rondo_trace_kind {
 
 /* SEND and RECEIVE: one slice at one step of the plan. */
 typedef struct rondo_trace_slice {
-    int32_t step;     /* of the plan, from 0 */
+    int32_t step;     /* of the plan, from 0; RONDO_OPENING (-1): its opening, and chunk is RONDO_EMPTY (rondo_plan.h) */
     int32_t peer;     /* the rank that it goes to or comes from */
     int32_t chunk;    /* which chunk it is a slice of */
     uint32_t slice;   /* its number within the chunk (and channel), from 0 */

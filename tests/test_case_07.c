@@ -57,7 +57,7 @@ static void sweep_rank(rondo_comm *comm, int rank, int n, void *context)
     uint64_t number = 0;
     (void)rank;
     for (int type = 0; type < RONDO_DTYPES; type++)
-        for (int c = 0; c < RONDO_COLLECTIVES; c++) {
+        for (int c = 0; c < TRIAL_COLLECTIVES; c++) {
             if (s->small)
                 for (used = 0; used < 2 * (size_t)n + 2; used++) counts[used] = used;
             else

@@ -56,7 +56,7 @@ static void bad_enumerations(rondo_comm *comm, int rank, int n)
     static const int types[] = {-1, RONDO_DTYPES, 99, 0x7fffffff}, ops[] = {-1, RONDO_OPS, 99, 0x7fffffff};
     char number[32];
     for (int k = 0; k < 4; k++)
-        for (int c = 0; c < RONDO_COLLECTIVES; c++) {
+        for (int c = 0; c < TRIAL_COLLECTIVES; c++) {
             trial t = {.collective = (rondo_collective)c, .dtype = RONDO_FLOAT32, .count = 5, .root = rank};
             bool reduces = c != RONDO_COLL_ALL_GATHER && c != RONDO_COLL_BROADCAST;
             snprintf(number, sizeof number, "is %d;", types[k]);

@@ -105,7 +105,7 @@ static void case_02(void **state)
 static void empty_rank(rondo_comm *comm, int rank, int n, void *context)
 {
     (void)rank, (void)context;
-    for (int c = 0; c < RONDO_COLLECTIVES; c++) {
+    for (int c = 0; c < TRIAL_COLLECTIVES; c++) {
         trial t = {.collective = (rondo_collective)c, .dtype = RONDO_FLOAT32, .op = RONDO_SUM, .root = n - 1};
         SUCCEEDS(trial_call(&t, NULL, NULL, comm), comm);
         trial bad = t;
@@ -141,7 +141,7 @@ static void misaligned_rank(rondo_comm *comm, int rank, int n, void *context)
 {
     (void)rank, (void)context;
     for (int type = 0; type < RONDO_DTYPES; type++)
-        for (int c = 0; c < RONDO_COLLECTIVES; c++)
+        for (int c = 0; c < TRIAL_COLLECTIVES; c++)
             for (size_t skew = 1; skew < 2 * rd_dtype_bytes((rondo_dtype)type); skew += skew < 8 ? 2 : 5) {
                 trial t = trial_draw(skew, n, 301 + skew);
                 t.collective = (rondo_collective)c;

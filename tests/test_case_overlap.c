@@ -12,7 +12,7 @@ static void in_place_rank(rondo_comm *comm, int rank, int n, void *context)
     static const size_t counts[] = {1, 2, 257, 5000};
     static const rondo_dtype types[] = {RONDO_FLOAT32, RONDO_INT8, RONDO_BFLOAT16, RONDO_FLOAT64};
     (void)rank, (void)context;
-    for (int c = 0; c < RONDO_COLLECTIVES; c++)
+    for (int c = 0; c < TRIAL_COLLECTIVES; c++)
         for (size_t k = 0; k < 4; k++)
             for (int root = 0; root < n; root++) {
                 trial t = trial_draw(k, n, counts[(k + (size_t)root) % 4]);
@@ -88,7 +88,7 @@ static void overlap_rank(rondo_comm *comm, int rank, int n, void *context)
 {
     static const rondo_dtype types[] = {RONDO_FLOAT32, RONDO_UINT8, RONDO_FLOAT64};
     (void)context;
-    for (int c = 0; c < RONDO_COLLECTIVES; c++)
+    for (int c = 0; c < TRIAL_COLLECTIVES; c++)
         for (size_t k = 0; k < 3; k++) {
             trial t = {.collective = (rondo_collective)c, .dtype = types[k], .op = RONDO_SUM, .root = (int)k % n,
                        .count = 100 + k, .seed = k};

@@ -49,7 +49,7 @@ static void every_collective(rondo_comm *comm, int number, void *context)
     (void)context;
     CHECK(rondo_comm_rank(comm) == number, "rank %d is communicator %d", rondo_comm_rank(comm), number);
     for (uint64_t k = 0; k < 60 / (uint64_t)test_slowness() + 1; k++)
-        for (int c = 0; c < RONDO_COLLECTIVES; c++) {
+        for (int c = 0; c < TRIAL_COLLECTIVES; c++) {
             trial t = trial_draw(k * 8 + (uint64_t)c, rondo_comm_size(comm), k * 37);
             t.collective = (rondo_collective)c;
             trial_run(&t, comm);

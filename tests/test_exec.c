@@ -111,7 +111,7 @@ static void sweep(world *w, rondo_dtype type, uint64_t seed)
     uint64_t slice = w->options.slice_bytes / rd_dtype_bytes(type), un = (uint64_t)n;
     uint64_t counts[] = {0, 1, un - 1, un, un + 1, 2 * un + 1, slice - 1, slice * un, slice * un + 1, 7 * slice * un + 3};
     for (size_t k = 0; k < sizeof counts / sizeof *counts; k++)
-        for (int coll = 0; coll < RONDO_COLLECTIVES; coll++) {
+        for (int coll = 0; coll <= RONDO_COLL_REDUCE; coll++) {
             world_call c = {.collective = (rondo_collective)coll, .dtype = type, .op = k % 2 ? RONDO_SUM : RONDO_MAX,
                             .root = (int)(k % un), .count = counts[k]};
             bool gathers = coll == RONDO_COLL_REDUCE_SCATTER || coll == RONDO_COLL_ALL_GATHER;
@@ -317,7 +317,7 @@ static void test_random_schedules(void **state)
     world_options o = {.n = 8, .channels = 1, .slice_bytes = 4096, .flat = true, .transport = world_shm};
     world_open(&w, &o);
     for (uint64_t seed = 0; seed < (getenv("RONDO_TEST_LONG") ? 20000 : test_slowness() > 1 ? 60 : 300); seed++) {
-        world_call c = {.collective = (rondo_collective)(mix(1, seed) % RONDO_COLLECTIVES), .dtype = RONDO_INT32,
+        world_call c = {.collective = (rondo_collective)(mix(1, seed) % (RONDO_COLL_REDUCE + 1)), .dtype = RONDO_INT32,
                         .op = RONDO_SUM, .root = (int)(mix(2, seed) % 8), .count = mix(3, seed) % 6000 * 8};
         if (c.collective == RONDO_COLL_ALL_REDUCE && mix(4, seed) % 2)
             c.algo = c.count <= 1024 ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_FLAT;

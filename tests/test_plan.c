@@ -39,7 +39,7 @@ typedef struct rank_state {
     rondo_plan plan;
     rondo_step now;
     int32_t step, came; /* came: the chunk that the step before received */
-    bool sent;
+    bool sent, opened, met; /* met: took its predecessor's opening */
     uint64_t narrow, wide; /* elements sent in each width */
 } rank_state;
 
@@ -114,9 +114,56 @@ static void enter_step(rank_state *r)
     if (r->step < r->plan.steps) r->now = rondo_plan_step(&r->plan, r->step);
 }
 
+static void put_on_link(const rank_state *r, int32_t to, message m)
+{
+    int32_t link = r->plan.rank * w.n + to;
+    require(r, w.put[link] - w.taken[link] < w.depth);
+    w.links[(int64_t)link * w.depth + w.put[link]++ % w.depth] = m;
+    w.under_way++;
+}
+
+static const message *take_off_link(const rank_state *r, int32_t from)
+{
+    int32_t link = from * w.n + r->plan.rank;
+    if (w.put[link] == w.taken[link]) return NULL;
+    w.under_way--;
+    return &w.links[(int64_t)link * w.depth + w.taken[link]++ % w.depth];
+}
+
+static const message opening = {.chunk = -1, .step = RONDO_OPENING};
+
+/* Opens, where the plan does, before it does anything else. */
+static void open_once(rank_state *r)
+{
+    if (!rondo_plan_opens(&r->plan) || r->opened) return;
+    rondo_step t = rondo_plan_opening(&r->plan);
+    require(r, t.send_to == rondo_ring_rank(&r->plan, r->plan.position + 1));
+    require(r, t.send_chunk == RONDO_EMPTY && rondo_chunk(&r->plan, t.send_chunk).count == 0);
+    put_on_link(r, t.send_to, opening);
+    r->opened = true;
+}
+
+/* Is the predecessor's opening due? */
+static bool must_meet(const rank_state *r)
+{
+    if (!rondo_plan_opens(&r->plan) || r->met) return false;
+    return r->step == r->plan.steps || r->now.recv_from == rondo_plan_opening(&r->plan).recv_from;
+}
+
+static bool meet(rank_state *r)
+{
+    const message *m = take_off_link(r, rondo_plan_opening(&r->plan).recv_from);
+    if (!m) return false;
+    require(r, m->step == RONDO_OPENING && m->chunk == -1);
+    return r->met = true;
+}
+
+static bool is_through(const rank_state *r) { return r->step == r->plan.steps && !must_meet(r); }
+
 static void send_once(rank_state *r)
 {
     const rondo_step *t = &r->now;
+    open_once(r);
     if (r->step >= r->plan.steps || r->sent) return;
     r->sent = true;
     require(r, (t->send_to < 0) == (t->send_chunk < 0));
@@ -127,12 +174,8 @@ static void send_once(rank_state *r)
     value sum = t->send_own ? own_term(r, t->send_chunk) : *held(r, t->send_chunk);
     require(r, sum.terms > 0);
     require(r, t->send_wide == (r->plan.wide && sum.terms > 1 && !sum.complete));
-    int32_t link = r->plan.rank * w.n + t->send_to;
-    require(r, w.put[link] - w.taken[link] < w.depth);
-    w.links[(int64_t)link * w.depth + w.put[link]++ % w.depth] =
-        (message){.sum = sum, .chunk = (int16_t)t->send_chunk, .step = (int16_t)r->step, .wide = t->send_wide,
-                  .own = t->send_own};
-    w.under_way++;
+    put_on_link(r, t->send_to, (message){.sum = sum, .chunk = (int16_t)t->send_chunk, .step = (int16_t)r->step,
+                                         .wide = t->send_wide, .own = t->send_own});
     *(t->send_wide ? &r->wide : &r->narrow) += rondo_chunk(&r->plan, t->send_chunk).count;
 }
 
@@ -152,18 +195,17 @@ static void apply(rank_state *r, const message *m)
     here->complete = finish;
 }
 
-/* Receives what this step expects and goes on to the next; false when it has not come yet. */
+/* Receives what this step expects and goes on to the next, or an opening that is due; false when it has not come yet. */
 static bool receive(rank_state *r)
 {
     const rondo_step *t = &r->now;
+    if (must_meet(r)) return meet(r);
     if (r->step >= r->plan.steps || !r->sent) return false;
     require(r, (t->recv_from < 0) == (t->recv_chunk < 0));
     if (t->recv_from >= 0) {
         require(r, t->recv_from < w.n && t->recv_from != r->plan.rank);
-        int32_t link = t->recv_from * w.n + r->plan.rank;
-        if (w.put[link] == w.taken[link]) return false;
-        const message *m = &w.links[(int64_t)link * w.depth + w.taken[link]++ % w.depth];
-        w.under_way--;
+        const message *m = take_off_link(r, t->recv_from);
+        if (!m) return false;
         require(r, m->chunk == t->recv_chunk && m->wide == t->recv_wide && m->own == t->recv_own);
         if (!rooted(&r->plan)) require(r, m->step == r->step);
         apply(r, m);
@@ -200,7 +242,7 @@ static void start(rondo_collective collective, rondo_algo algo, int32_t n, int32
 static void run(bool lockstep)
 {
     int32_t unfinished = w.n, idle = 0;
-    for (int32_t i = 0; i < w.n; i++) unfinished -= w.ranks[i].plan.steps == 0;
+    for (int32_t i = 0; i < w.n; i++) unfinished -= is_through(&w.ranks[i]);
     while (unfinished > 0) {
         for (int32_t i = 0; lockstep && i < w.n; i++) send_once(&w.ranks[i]);
         bool moved = false;
@@ -209,7 +251,7 @@ static void run(bool lockstep)
             if (!lockstep) send_once(r);
             if (!receive(r)) continue;
             moved = true;
-            unfinished -= r->step == r->plan.steps;
+            unfinished -= is_through(r);
         }
         idle = moved ? 0 : idle + 1;
         if (idle > (lockstep ? 0 : 1000)) fail_msg("N %d: %d ranks wait for what never comes", w.n, unfinished);
@@ -235,6 +277,7 @@ static void check_results(const rank_state *r)
     if (p->collective == RONDO_COLL_REDUCE_SCATTER) check_result(r, p->rank, p->position);
     if (p->collective == RONDO_COLL_ALL_REDUCE || p->collective == RONDO_COLL_ALL_GATHER)
         for (int32_t c = 0; c < p->size; c++) check_result(r, c, w.ranks[c].plan.position);
+    require(r, r->opened == rooted(p) && r->met == rooted(p));
     for (int32_t c = 0; c < p->chunks; c++) require(r, w.joined[p->rank * w.n + c] == sums(p));
 }
 

@@ -109,6 +109,7 @@ static void test_refusals(void **state)
 {
     static const int32_t order[] = {2, 0, 1}, lacks_rank[] = {2, 0, 0}, lacks_root[] = {1, 0, 0}, beyond[] = {2, 1, 3};
     static const uint64_t bounds[] = {0, 4, 9, 10}, falling[] = {0, 5, 4, 10}, above[] = {0, 5, 12, 10};
+    static const uint64_t even[] = {0, 2, 4, 6, 8, 10};
     const int ring = RONDO_ALGO_RING, flat = RONDO_ALGO_FLAT, sum = RONDO_COLL_ALL_REDUCE, cast = RONDO_COLL_BROADCAST;
     const struct {
         int collective, algo;
@@ -138,7 +139,15 @@ static void test_refusals(void **state)
         {sum, RONDO_ALGO_EXCHANGE, 3, 1, 2, NULL, NULL, 0},
         {cast, RONDO_ALGO_EXCHANGE, 3, 1, 2, NULL, NULL, -1},
         {RONDO_COLL_REDUCE_SCATTER, RONDO_ALGO_EXCHANGE, 3, 1, 0, NULL, NULL, -1},
-        {sum, 3, 3, 1, 2, NULL, NULL, -1},
+        {sum, RONDO_ALGO_PEERS, 3, 1, 2, NULL, NULL, -1},
+        {sum, RONDO_ALGOS, 3, 1, 2, NULL, NULL, -1},
+        {sum, -1, 3, 1, 2, NULL, NULL, -1},
+        {-1, ring, 3, 1, 2, NULL, NULL, -1},
+        {RONDO_COLL_GATHER, RONDO_ALGO_PEERS, 3, 1, 2, order, bounds, 0},
+        {RONDO_COLL_SCATTER, ring, 3, 1, 2, NULL, NULL, -1},
+        {RONDO_COLL_ALL_TO_ALL, RONDO_ALGO_PEERS, 5, 1, 2, NULL, NULL, 0},
+        {RONDO_COLL_ALL_TO_ALL, RONDO_ALGO_PEERS, 3, 1, 2, NULL, NULL, -1},
+        {RONDO_COLL_ALL_TO_ALL, RONDO_ALGO_PEERS, 5, 1, 2, NULL, even, -1},
     };
     rondo_plan p, before;
     (void)state;

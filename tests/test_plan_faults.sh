@@ -29,7 +29,7 @@ fault() { # TEST NAME SED
 }
 
 cp "$here/../include/rondo_plan.h" "$work/"
-for test in test_plan test_plan_chunks; do
+for test in test_plan test_plan_chunks test_plan_peers; do
     check $test || { echo "FAILED  $test fails without a fault"; cat "$work/log"; exit 1; }
 done
 
@@ -51,7 +51,15 @@ fault test_plan 'takes a partial sum for an own term' "$chain/along == 1;/along 
 fault test_plan 'rounds the first partial sum' "$rs/wide \&\& s > 0/wide \&\& s > 1/"
 fault test_plan 'chain sends before it received' "$chain/s == 1 \&\& along/s == 0 \&\& along/"
 fault test_plan 'chain ends too early' "$chain/along < p->size - 1/along < p->size - 2/"
+open='/rondo_plan_opening(const/,/^}/ s'
+fault test_plan 'opens to the wrong rank' "$open/send_to = $at + 1/send_to = $at + 2/"
+fault test_plan 'a broadcast does not open' "s/(rondo_is_chain(p->collective) || p->algo/(p->algo/"
 fault test_plan 'takes positions for ranks' "s/return p->order ? p->order\[at\] : at/return at/"
+peers='/rondo_step_peers(const/,/^}/ s'
+fault test_plan_peers 'sends to a rank twice' "$peers/position + 1 + s/position + 1 + s % 2/"
+fault test_plan_peers 'files a chunk under the wrong sender' "$peers/recv_chunk = !receives ? -1 : all ? behind/recv_chunk = !receives ? -1 : all ? p->rank/"
+fault test_plan_peers 'the root takes part as one of the others' "$peers/at_root = !all/at_root = all/"
+fault test_plan_peers 'an all-to-all of uneven chunks' "s/ || count % (uint64_t)size//"
 fault test_plan_chunks 'loses the last, incomplete grain' "s/before > full ? count/before >= full ? count/"
 fault test_plan_chunks 'overflows near 2^64' "s/before > full ? count : //"
 fault test_plan_chunks 'takes bounds that end before count' "s/if (bounds \&\& bounds\[chunks\] != count) return -1;//"

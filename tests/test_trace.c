@@ -153,6 +153,25 @@ static uint64_t check_step(const scene *s, const rondo_plan *plan, int32_t step,
     return bytes;
 }
 
+/* One slice each way, of nothing, where the plan opens. */
+static void check_opening(const rondo_plan *plan, const rondo_trace_record **r, size_t n)
+{
+    rondo_step planned = rondo_plan_opening(plan);
+    int sent = 0, got = 0;
+    for (size_t i = 1; i + 1 < n; i++) {
+        const rondo_trace_slice *slice = &r[i]->of.slice;
+        if (slice->step != RONDO_OPENING) continue;
+        bool sends = r[i]->kind == RONDO_TRACE_SEND;
+        sent += sends;
+        got += !sends;
+        assert_int_equal(slice->peer, sends ? planned.send_to : planned.recv_from);
+        assert_int_equal(slice->chunk, RONDO_EMPTY);
+        assert_true(slice->count == 0 && slice->bytes == 0 && slice->channel == 0);
+    }
+    assert_int_equal(sent, rondo_plan_opens(plan));
+    assert_int_equal(got, rondo_plan_opens(plan));
+}
+
 static void check_rank(const scene *s, const trial *call, const int32_t *order, int rank, const rondo_trace_record **r,
                        size_t n)
 {
@@ -166,7 +185,9 @@ static void check_rank(const scene *s, const trial *call, const int32_t *order, 
                                      NULL, reduces && rd_dtype_narrow(call->dtype)),
                      0);
     assert_int_equal(plan.position, made->position);
-    for (size_t i = 1; i + 1 < n; i++) assert_in_range(r[i]->of.slice.step, 0, plan.steps - 1);
+    for (size_t i = 1; i + 1 < n; i++)
+        if (r[i]->of.slice.step != RONDO_OPENING) assert_in_range(r[i]->of.slice.step, 0, plan.steps - 1);
+    check_opening(&plan, r, n);
     for (int32_t step = 0; step < plan.steps; step++) {
         rondo_step p = rondo_plan_step(&plan, step);
         if (p.send_to >= 0) planned += chunk_of(&plan, p.send_chunk).count * (p.send_wide ? sizeof(float) : element);
@@ -267,7 +288,7 @@ static void every_collective(void **state)
     (void)state;
     int scenes = 0;
     for (int w = 0; w < PATHS; w++)
-        for (int c = 0; c < RONDO_COLLECTIVES; c++, scenes++) {
+        for (int c = 0; c < TRIAL_COLLECTIVES; c++, scenes++) {
             rondo_dtype type = types[scenes % 5];
             trial t = {
                 .collective = c, .dtype = type, .op = RONDO_SUM, .root = 1, .count = 31, .seed = (uint64_t)scenes};

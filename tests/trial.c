@@ -66,7 +66,7 @@ trial trial_draw(uint64_t seed, int n, size_t count)
 {
     uint64_t draw = mix(seed, 77);
     return (trial){
-        .collective = (rondo_collective)(draw % RONDO_COLLECTIVES),
+        .collective = (rondo_collective)(draw % TRIAL_COLLECTIVES),
         .dtype = (rondo_dtype)((draw >> 8) % RONDO_DTYPES),
         .op = (rondo_op)((draw >> 16) % RONDO_OPS),
         .root = (int)((draw >> 24) % (uint64_t)n),
@@ -104,7 +104,7 @@ void trial_fill(const trial *t, int rank, int n, void *send)
 
 const char *trial_name(const trial *t, char *text, size_t bytes)
 {
-    static const char *const names[RONDO_COLLECTIVES] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
+    static const char *const names[TRIAL_COLLECTIVES] = {"all_reduce", "reduce_scatter", "all_gather", "broadcast",
                                                          "reduce"};
     snprintf(text, bytes, "%s of %zu %s, %s, root %d%s%s, skew %zu", names[t->collective], t->count,
              rd_dtype_name(t->dtype), rd_op_name(t->op), t->root, t->in_place ? ", in place" : "",

@@ -24,6 +24,9 @@ void way_take(const struct way *way);
 unsigned char *guard_begin(size_t bytes, size_t skew, bool shared);
 bool guard_end(unsigned char *memory, size_t bytes);
 
+/* What trials can call: the collectives that come first. */
+#define TRIAL_COLLECTIVES (RONDO_COLL_REDUCE + 1)
+
 typedef struct trial {
     rondo_collective collective;
     rondo_dtype dtype;

@@ -108,26 +108,52 @@ void world_close(world *w)
     for (int r = 0; r < w->options.n; r++) rd_bell_close(&w->bell[r]);
 }
 
+/* Differs when calls differ, as core's does. */
+static uint64_t signature_of(const world_call *c, uint64_t seed)
+{
+    uint64_t words[] = {c->count, c->collective, c->algo, (uint64_t)c->root, c->dtype, c->op};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) seed = mix(seed, words[i]);
+    return seed;
+}
+
+void world_start_rank(world *w, int r, const world_call *call, uint64_t seed)
+{
+    rd_op *op = &w->op[r];
+    rd_reduction *reduction = &w->reduction[r];
+    int n = w->options.n;
+    bool reduces = call->collective != RONDO_COLL_ALL_GATHER && call->collective != RONDO_COLL_BROADCAST;
+    bool keeps = call->collective != RONDO_COLL_REDUCE || r == call->root;
+    assert_int_equal(rd_reduction_init(reduction, call->dtype, call->op, n, call->cpu), RONDO_SUCCESS);
+    assert_int_equal(rondo_plan_init(&op->plan, call->collective, call->algo, n, r, call->root, call->count,
+                                     w->options.order, NULL, reduces && reduction->wide_bytes > reduction->bytes), 0);
+    for (int32_t s = 0; s < op->plan.steps; s++) w->steps[r][s] = rondo_plan_step(&op->plan, s);
+    op->steps = w->steps[r];
+    op->reduction = reduction;
+    op->wiring = &w->wiring[r];
+    op->buffers = (rd_buffers){call->send[r], keeps ? call->recv[r] : NULL, call->collective != RONDO_COLL_ALL_GATHER,
+                               call->collective != RONDO_COLL_REDUCE_SCATTER && call->collective != RONDO_COLL_REDUCE};
+    op->signature = signature_of(call, seed);
+    rd_op_start(op);
+}
+
 void world_start(world *w, const world_call *call, uint64_t seed)
 {
-    int n = w->options.n;
-    rd_reduction *reduction = &w->reduction;
-    bool reduces = call->collective != RONDO_COLL_ALL_GATHER && call->collective != RONDO_COLL_BROADCAST;
-    assert_int_equal(rd_reduction_init(reduction, call->dtype, call->op, n, call->cpu), RONDO_SUCCESS);
-    for (int r = 0; r < n; r++) {
-        rd_op *op = &w->op[r];
-        bool keeps = call->collective != RONDO_COLL_REDUCE || r == call->root;
-        assert_int_equal(rondo_plan_init(&op->plan, call->collective, call->algo, n, r, call->root, call->count,
-                                         w->options.order, NULL, reduces && reduction->wide_bytes > reduction->bytes), 0);
-        for (int32_t s = 0; s < op->plan.steps; s++) w->steps[r][s] = rondo_plan_step(&op->plan, s);
-        op->steps = w->steps[r];
-        op->reduction = reduction;
-        op->wiring = &w->wiring[r];
-        op->buffers = (rd_buffers){call->send[r], keeps ? call->recv[r] : NULL,
-                                   call->collective != RONDO_COLL_ALL_GATHER,
-                                   call->collective != RONDO_COLL_REDUCE_SCATTER && call->collective != RONDO_COLL_REDUCE};
-        op->signature = mix(seed, call->count);
-        rd_op_start(op);
+    for (int r = 0; r < w->options.n; r++) world_start_rank(w, r, call, seed);
+}
+
+void world_drive(world *w, uint64_t seed, rd_progress end[])
+{
+    int n = w->options.n, left = n;
+    for (int r = 0; r < n; r++) end[r] = RD_IDLE;
+    for (int idle = 0; left && idle < 1000 * n;) {
+        int r = (int)(mix(seed, w->advances++) % (uint64_t)n);
+        if (end[r] != RD_IDLE) continue;
+        rd_progress p = rd_op_advance(&w->op[r]);
+        if (p == RD_IDLE) p = rd_op_look(&w->op[r]);
+        idle = p == RD_IDLE ? idle + 1 : 0;
+        if (p != RD_DONE && p != RD_FAILED) continue;
+        end[r] = p;
+        left--;
     }
 }
 

@@ -29,7 +29,7 @@ typedef struct world {
     rd_wire *out[WORLD_MAX], *in[WORLD_MAX]; /* [rank][channel * n + peer] */
     rd_wiring wiring[WORLD_MAX];
     rd_op op[WORLD_MAX];
-    rd_reduction reduction;
+    rd_reduction reduction[WORLD_MAX];
     rondo_step steps[WORLD_MAX][2 * WORLD_MAX];
     uint64_t advances;                       /* so far */
 } world;
@@ -54,6 +54,13 @@ void world_run(world *w, const world_call *call, uint64_t seed);
 
 /* The first half of it: every rank's operation has started. */
 void world_start(world *w, const world_call *call, uint64_t seed);
+
+/* The same for one rank, so that ranks can make calls that differ. Calls that are alike have one signature. */
+void world_start_rank(world *w, int r, const world_call *call, uint64_t seed);
+
+/* Drives what has started until every rank is done (end[r] == RD_DONE) or has failed (RD_FAILED), or none can go on:
+ * those that are left have RD_IDLE. As core does it: a rank that can do nothing looks around. */
+void world_drive(world *w, uint64_t seed, rd_progress end[]);
 
 /* Payload that rank r has sent so far over the ring links of `channel` (-1: all channels), or over all links. */
 uint64_t world_ring_bytes(const world *w, int r, int channel);

@@ -72,7 +72,7 @@ struct rondo_comm {
     rd_wire *out, *in;    /* [channel * size + rank]; no link where the plans need none */
     rd_wiring wiring;     /* which of them the executor uses */
     rd_reduction reductions[RONDO_DTYPES][RONDO_OPS];
-    rd_schedule schedules[RONDO_ALGO_EXCHANGE + 1][RONDO_COLLECTIVES][2]; /* [algo][collective][wide] */
+    rd_schedule schedules[RONDO_ALGOS][RONDO_COLLECTIVES][2]; /* [algo][collective][wide] */
     rd_op op;             /* the collective in progress */
     unsigned char *fused; /* where small all-reduces lie one after the other, to run as one */
     size_t fused_room;

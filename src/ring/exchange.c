@@ -131,3 +131,13 @@ rondo_link_result rd_exchange_arm(rd_op *op, rondo_bell *bell)
     uint64_t seen = x->to_send ? wire->used - wire->link->slots : wire->used;
     return wire->link->ops->arm(wire->link, bell, seen);
 }
+
+/* Nothing is released before all has arrived, and then the operation ends. */
+const rd_wire *rd_exchange_look(const rd_op *op)
+{
+    for (int32_t s = 0; s < op->plan.steps; s++) {
+        const rd_wire *wire = &op->wiring->flat_in[op->steps[s].recv_from];
+        if (rd_op_foreign(op, wire, op->signature)) return wire;
+    }
+    return NULL;
+}

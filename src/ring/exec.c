@@ -73,6 +73,35 @@ rd_progress rd_op_arm(rd_op *op, rondo_bell *bell)
     return all;
 }
 
+bool rd_op_foreign(const rd_op *op, const rd_wire *wire, uint64_t also)
+{
+    rondo_link *link = wire->link;
+    uint64_t signature, bytes;
+    void *place;
+    if (!(link->caps & RONDO_LINK_SLOTS) || link->ops->peek(link, 0, op->signature, &place) != RONDO_LINK_MISMATCH)
+        return false;
+    link->ops->seen(link, &signature, &bytes); /* a mismatch of the size alone is for those who know it */
+    return signature != op->signature && signature != also;
+}
+
+/* Why some rank sees it when not all make the same call: let call k be the first in which they differ. Whatever earlier
+ * calls put on a wire they also take from it, so what a rank sends first in call k is the first that its successor meets
+ * there in call k. Whatever the operation, a rank sends its successor on the ring a slice, of the steps or the opening,
+ * before it waits for a rank that is in call k; and it is not done without one from its predecessor. Round the ring some
+ * rank makes another call than its predecessor. It is not done, for what comes from there is foreign; and while it is
+ * blocked on another wire, it sees that here, or by the receive that it has had posted there since the start.
+ * A wire that the operation is through with is left alone: there may be a later call of a rank that is ahead. */
+rd_progress rd_op_look(rd_op *op)
+{
+    const rd_wire *wire = NULL;
+    if (op->plan.steps == 0) return RD_IDLE;
+    if (op->plan.algo == RONDO_ALGO_EXCHANGE) wire = rd_exchange_look(op);
+    else if (op->plan.algo == RONDO_ALGO_FLAT) wire = rd_flat_look(op);
+    else
+        for (int c = 0; c < op->wiring->channels && !wire; c++) wire = rd_ring_look(op, &op->flow[c]);
+    return wire ? rd_op_fail(op, wire, RONDO_LINK_MISMATCH) : RD_IDLE;
+}
+
 bool rd_op_withdraw(rd_op *op)
 {
     return op->plan.steps == 0 || op->plan.algo != RONDO_ALGO_FLAT || rd_flat_withdraw(op);
@@ -84,17 +113,14 @@ int rd_op_waits_for(const rd_op *op, bool *to_receive)
         *to_receive = !op->exchange.to_send;
         return op->exchange.blocked ? op->exchange.blocked->link->peer : -1;
     }
-    if (op->plan.algo == RONDO_ALGO_FLAT) {
-        *to_receive = true;
-        return op->flat.blocked ? op->flat.blocked->link->peer : -1;
-    }
+    if (op->plan.algo == RONDO_ALGO_FLAT) return rd_flat_waits_for(op, to_receive);
+    const rd_flow *flow = NULL;
     for (int c = 0; c < op->wiring->channels; c++) {
-        const rd_flow *flow = &op->flow[c];
-        if (flow->done) continue;
-        *to_receive = flow->blocked == RD_NEEDS_IN;
-        return (*to_receive ? flow->in : flow->out)->link->peer;
+        const rd_flow *one = &op->flow[c];
+        if (!one->done && (!flow || (flow->blocked != RD_NEEDS_IN && one->blocked == RD_NEEDS_IN))) flow = one;
     }
-    return -1;
+    *to_receive = flow && flow->blocked == RD_NEEDS_IN;
+    return flow ? (*to_receive ? flow->in : flow->out)->link->peer : -1;
 }
 
 static size_t offset(const rd_op *op, int32_t chunk, rondo_range part, bool whole)

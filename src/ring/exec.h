@@ -77,7 +77,9 @@ typedef struct rd_flow {
     uint64_t post_first, post_slice; /* of the next receive to post (wires in without slots) */
     int32_t post_step;
     uint64_t posted, applied, sent;
+    uint64_t comes;                  /* how many slices this operation receives: applied <= comes */
     uint64_t out_done, in_count; /* what the links' poll said last */
+    bool opens, opened, met;     /* the plan's opening: goes by this channel; was sent; the predecessor's was taken */
     rd_parts parts;
     size_t part_bytes;
     enum { RD_FREE, RD_NEEDS_IN, RD_NEEDS_OUT } blocked;
@@ -137,11 +139,16 @@ rd_progress rd_op_advance(rd_op *op);
  * RD_FAILED: as in advance. */
 rd_progress rd_op_arm(rd_op *op, rondo_bell *bell);
 
+/* After RD_IDLE, now and then and at least before a sleep, when the bell is armed: is there a slice of another call
+ * where this operation's is expected, on whatever wire? RD_FAILED: yes, a mismatch; RD_IDLE: no. */
+rd_progress rd_op_look(rd_op *op);
+
 /* An operation that ends early: takes back memory of this rank that peers reach directly. false: one touches it just now,
  * ask again. After true the caller's buffers are the caller's. */
 bool rd_op_withdraw(rd_op *op);
 
-/* After RD_IDLE: a rank that the operation waits for, and whether to receive from it (else for room to send). */
+/* After RD_IDLE: a rank that the operation waits for, and whether to receive from it (else for room to send): the one whose
+ * slice is the next that is missing, and where none is, the one that leaves no room. -1: none. */
 int rd_op_waits_for(const rd_op *op, bool *to_receive);
 
 /* ---- of this layer ---- */
@@ -149,15 +156,23 @@ const unsigned char *rd_op_input(const rd_op *op, int32_t chunk, rondo_range par
 unsigned char *rd_op_output(const rd_op *op, int32_t chunk, rondo_range part);
 rd_progress rd_op_fail(rd_op *op, const rd_wire *wire, rondo_link_result why);
 
+/* The next slice on a wire that this operation is not through with is of another call; `also` is a second signature that
+ * this one goes by. Never so on a wire without slots: there a mismatch ends a receive that is posted. */
+bool rd_op_foreign(const rd_op *op, const rd_wire *wire, uint64_t also);
+
 void rd_ring_start(rd_op *op, rd_flow *flow, int channel);
 rd_progress rd_ring_advance(rd_op *op, rd_flow *flow);
 rondo_link_result rd_ring_arm(rd_flow *flow, rondo_bell *bell);
+const rd_wire *rd_ring_look(const rd_op *op, const rd_flow *flow); /* a wire with a foreign slice, or NULL */
 void rd_flat_start(rd_op *op);
 rd_progress rd_flat_advance(rd_op *op);
 rondo_link_result rd_flat_arm(rd_op *op, rondo_bell *bell);
+const rd_wire *rd_flat_look(const rd_op *op);
+int rd_flat_waits_for(const rd_op *op, bool *to_receive);
 bool rd_flat_withdraw(rd_op *op);
 void rd_exchange_start(rd_op *op);
 rd_progress rd_exchange_advance(rd_op *op);
 rondo_link_result rd_exchange_arm(rd_op *op, rondo_bell *bell);
+const rd_wire *rd_exchange_look(const rd_op *op);
 
 #endif

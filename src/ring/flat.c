@@ -285,3 +285,23 @@ rondo_link_result rd_flat_arm(rd_op *op, rondo_bell *bell)
     }
     return r;
 }
+
+const rd_wire *rd_flat_look(const rd_op *op)
+{
+    if (op->flat.reduced == op->flat.slices) return NULL;
+    for (int32_t s = 0; s < op->plan.size - 1; s++) {
+        const rd_wire *wire = &op->wiring->flat_in[op->steps[s].recv_from];
+        if (rd_op_foreign(op, wire, op->signature ^ DIRECT_MARK)) return wire;
+    }
+    return NULL;
+}
+
+/* What is to be collected is of an older slice than what is to be reduced: who owes it has everybody's terms of it. */
+int rd_flat_waits_for(const rd_op *op, bool *to_receive)
+{
+    const rd_flat *flat = &op->flat;
+    *to_receive = flat->collected < flat->published;
+    if (flat->collected < flat->reduced) return op->steps[op->plan.size - 1 + flat->collect_at].recv_from;
+    if (flat->reduced < flat->published) return op->steps[flat->reduce_at].recv_from;
+    return op->steps[flat->publish_at].send_to;
+}

@@ -11,6 +11,8 @@
 
 #define SLOTS(wire) ((wire)->link->caps & RONDO_LINK_SLOTS)
 
+static unsigned char nothing[1]; /* where empty slices of an opening lie */
+
 /* What one event does. */
 typedef struct rd_event {
     bool receives, sends;
@@ -42,6 +44,10 @@ void rd_ring_start(rd_op *op, rd_flow *flow, int channel)
     flow->slices = rondo_slices(most, op->slice_elements);
     flow->out_done = flow->out->used;
     flow->in_count = flow->in->used;
+    flow->opens = channel == 0 && rondo_plan_opens(&op->plan);
+    flow->comes = flow->opens;
+    for (int32_t step = 0; step < op->plan.steps; step++)
+        if (op->steps[step].recv_from >= 0) flow->comes += flow->slices;
     if (flow->scratch) {
         size_t widest = op->plan.wide ? op->reduction->wide_bytes : op->reduction->bytes;
         flow->part_bytes = op->slice_elements * widest * (op->plan.wide ? 2 : 1);
@@ -106,10 +112,17 @@ static bool part_take(rd_flow *flow)
 
 static bool lands_in_output(const rondo_step *step) { return step->action == RONDO_REPLACE; }
 
-/* Posts receives on a wire without slots, as far ahead as there are places for what comes. */
+/* Posts receives on a wire without slots, as far ahead as there are places for what comes. An opening is the first,
+ * also on a rank that takes it last: until then no slice of another call can come unseen. */
 static rondo_link_result post_receives(rd_op *op, rd_flow *flow)
 {
     rondo_link *link = flow->in->link;
+    if (flow->opens && !flow->posted) {
+        rondo_link_result r = link->ops->recv(link, nothing, 0, op->signature);
+        flow->in_refused = r == RONDO_LINK_AGAIN;
+        if (r != RONDO_LINK_OK) return r;
+        flow->posted++;
+    }
     while (flow->post_first < flow->slices) {
         rondo_step step = op->steps[flow->post_step];
         if (step.recv_from >= 0) {
@@ -280,6 +293,53 @@ static rondo_link_result run_event(rd_op *op, rd_flow *flow, const rd_event *e)
     return RONDO_LINK_OK;
 }
 
+/* ---- the opening ---- */
+
+static rondo_link_result send_opening(rd_op *op, rd_flow *flow)
+{
+    static const rd_event empty = {.sends = true};
+    void *place = nothing;
+    flow->blocked = RD_NEEDS_OUT;
+    rondo_link_result r = RONDO_LINK_OK;
+    if (SLOTS(flow->out)) r = flow->out->link->ops->reserve(flow->out->link, &place);
+    if (r == RONDO_LINK_OK) r = hand_over(op, flow, &empty, place);
+    if (r != RONDO_LINK_OK) return r;
+    flow->opened = true;
+    rondo_step step = rondo_plan_opening(&op->plan);
+    if (op->trace) rd_trace_sent(op->trace, RONDO_OPENING, &step, (rondo_range){0, 0}, 0, 0, flow->channel);
+    return RONDO_LINK_OK;
+}
+
+static rondo_link_result take_opening(rd_op *op, rd_flow *flow)
+{
+    rondo_link *link = flow->in->link;
+    void *place;
+    flow->blocked = RD_NEEDS_IN;
+    if (SLOTS(flow->in)) {
+        rondo_link_result r = link->ops->peek(link, 0, op->signature, &place);
+        if (r == RONDO_LINK_OK) r = link->ops->release(link);
+        if (r != RONDO_LINK_OK) return r;
+    } else if (flow->in_count <= flow->in->used) {
+        return RONDO_LINK_AGAIN;
+    }
+    flow->in->used++;
+    flow->applied++;
+    flow->met = true;
+    rondo_step step = rondo_plan_opening(&op->plan);
+    if (op->trace) rd_trace_received(op->trace, RONDO_OPENING, &step, (rondo_range){0, 0}, 0, 0, flow->channel);
+    return RONDO_LINK_OK;
+}
+
+/* Does of the opening what is due before an event that receives, or does not, and at the end. */
+static rondo_link_result open_edge(rd_op *op, rd_flow *flow, bool take)
+{
+    rondo_link_result r = RONDO_LINK_OK;
+    if (!flow->opens) return r;
+    if (!flow->opened) r = send_opening(op, flow);
+    if (r == RONDO_LINK_OK && take && !flow->met) r = take_opening(op, flow);
+    return r;
+}
+
 /* ---- progress ---- */
 
 /* Links without slots move bytes only when polled. First the sends: what they free is room for receives. A closed end is
@@ -314,26 +374,32 @@ static uint64_t moves(const rd_flow *flow)
     return flow->sent + flow->applied + flow->posted + flow->out_done + flow->in_count;
 }
 
+/* Done when every send has left the user's memory. */
+static rondo_link_result at_the_end(rd_op *op, rd_flow *flow)
+{
+    rondo_link_result r = open_edge(op, flow, true);
+    if (r != RONDO_LINK_OK || SLOTS(flow->out) || flow->out_done >= flow->out->used) return r;
+    flow->blocked = RD_NEEDS_OUT;
+    return RONDO_LINK_AGAIN;
+}
+
 /* At most RD_TURN events, so that other channels and operations, and an abort, have their turn. */
 rd_progress rd_ring_advance(rd_op *op, rd_flow *flow)
 {
     uint64_t before = moves(flow);
     for (int turn = 0; turn < RD_TURN; turn++) {
         rondo_link_result r = poll_links(op, flow);
+        bool through = flow->first >= flow->slices;
+        if (r == RONDO_LINK_OK && through) r = at_the_end(op, flow);
+        if (r == RONDO_LINK_OK && through) return RD_DONE;
+        if (r == RONDO_LINK_OK) {
+            rd_event e = event_here(op, flow);
+            r = open_edge(op, flow, e.receives);
+            if (r == RONDO_LINK_OK && (e.receives || e.sends)) r = run_event(op, flow, &e);
+        }
+        if (r == RONDO_LINK_AGAIN) return moves(flow) > before ? RD_MOVED : RD_IDLE;
         if (r != RONDO_LINK_OK) return rd_op_fail(op, flow->blocked == RD_NEEDS_IN ? flow->in : flow->out, r);
-        if (flow->first >= flow->slices) {
-            /* Done when every send has left the user's memory. */
-            if (SLOTS(flow->out) || flow->out_done >= flow->out->used) return RD_DONE;
-            flow->blocked = RD_NEEDS_OUT;
-            return moves(flow) > before ? RD_MOVED : RD_IDLE;
-        }
-        rd_event e = event_here(op, flow);
-        if (e.receives || e.sends) {
-            r = run_event(op, flow, &e);
-            if (r == RONDO_LINK_AGAIN) return moves(flow) > before ? RD_MOVED : RD_IDLE;
-            if (r != RONDO_LINK_OK) return rd_op_fail(op, flow->blocked == RD_NEEDS_IN ? flow->in : flow->out, r);
-            if (!counters_hold(op, flow)) return rd_op_fail(op, NULL, RONDO_LINK_BROKEN);
-        }
+        if (!counters_hold(op, flow)) return rd_op_fail(op, NULL, RONDO_LINK_BROKEN);
         next(op, flow, &flow->first, &flow->event, &flow->slice, op->plan.steps);
     }
     return RD_MOVED;
@@ -350,4 +416,9 @@ rondo_link_result rd_ring_arm(rd_flow *flow, rondo_bell *bell)
     if (!SLOTS(flow->out) ? flow->out->used > flow->out_done : flow->blocked == RD_NEEDS_OUT)
         r = out->ops->arm(out, bell, SLOTS(flow->out) ? flow->out->used - out->slots : flow->out_done);
     return r;
+}
+
+const rd_wire *rd_ring_look(const rd_op *op, const rd_flow *flow)
+{
+    return flow->applied < flow->comes && rd_op_foreign(op, flow->in, op->signature) ? flow->in : NULL;
 }
