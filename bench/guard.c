@@ -155,7 +155,7 @@ static const struct {
               {16 << 20, 1190, 1440},  {64 << 20, 6590, 8040}};
 
 typedef enum placement { SMT, NEAR, FAR } placement;
-static const char *const placement_names[] = {"SMT", "near", "far"};
+static const char *const placement_names[] = {"core", "L3", "host"};
 
 /* By a flag's round trip in nanoseconds: about 50 between SMT siblings, 105 to 125 within an L3 cache, 250 to 400
  * between two. */

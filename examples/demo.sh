@@ -3,6 +3,10 @@
 # demo.sh BUILD - what `make demo` shows: this machine and its ring, all-reduces with every element checked, how long they
 # take beside what the machine allows, and a network trained over the ring. Takes some 15 seconds.
 set -u
+case ${1-} in -*)
+    sed -n '3,4s/^# //p' "$0"
+    [ "$1" = -h ] || [ "$1" = --help ]; exit $(($? * 2)) ;;
+esac
 build=${1:-build}
 count=${RONDO_DEMO_COUNT:-10556587} # no multiple of any number of ranks here
 failed=0 runs=0

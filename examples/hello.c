@@ -2,8 +2,9 @@
 #include <rondo.h>
 #include <stdio.h>
 
-int main(void)
+int main(int argc, char **argv)
 {
+    if (argc > 1) return printf("usage: rondo run -n 4 -- %s\n", argv[0]) < 0;
     rondo_comm *comm = NULL;
     if (rondo_init_env(&comm, NULL) != RONDO_SUCCESS) goto failed;
     float x[2] = {(float)rondo_comm_rank(comm), 1};

@@ -25,6 +25,7 @@
 #include <rondo.h>
 
 #include <errno.h>
+#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -341,18 +342,25 @@ static int whole_number(const char *text, int most)
     return end != text && !*end && number >= 1 && number <= most ? (int)number : 0;
 }
 
+static int usage(FILE *to, int status)
+{
+    fprintf(to, "usage: train_digits [-e EPOCHS] [-b BATCH] [FILE]   EPOCHS (20) and BATCH (64) from 1 to 100000\n"
+                "learns to read the digits of FILE, else of data/digits.csv beside the program; started as the ranks\n"
+                "of a job:  rondo run -n 4 -- train_digits\n");
+    return status;
+}
+
 int main(int argc, char **argv)
 {
+    static const struct option names[] = {{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
     char path[4096];
     job j = {.epochs = 20, .batch = 64};
     int failed = 1;
-    for (int option; (option = getopt(argc, argv, "e:b:")) != -1;) {
+    for (int option; (option = getopt_long(argc, argv, "e:b:h", names, NULL)) != -1;) {
+        if (option == 'h') return usage(stdout, 0);
         if (option == 'e') j.epochs = whole_number(optarg, 100000);
         if (option == 'b') j.batch = whole_number(optarg, 100000);
-        if (option == '?' || j.epochs == 0 || j.batch == 0) {
-            fprintf(stderr, "usage: train_digits [-e EPOCHS] [-b BATCH] [FILE]: both from 1 to 100000\n");
-            return 2;
-        }
+        if (option == '?' || j.epochs == 0 || j.batch == 0) return usage(stderr, 2);
     }
     if (!prepare(&j, optind < argc ? argv[optind] : beside_program(path, sizeof path))) goto free_arrays;
 

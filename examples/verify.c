@@ -8,11 +8,11 @@
 #include <rondo.h>
 
 #include <errno.h>
+#include <getopt.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
-#include <unistd.h>
 
 static float value(int rank, size_t i, int round) { return (float)(i % 97) + (float)(rank + round % 8); }
 
@@ -81,15 +81,23 @@ static int verify(rondo_comm *comm, size_t count, int rounds)
     return wrong;
 }
 
+static int usage(FILE *to, int status)
+{
+    fprintf(to, "usage: verify [-c COUNT] [-r ROUNDS]: an all-reduce of COUNT float32 (1048576), every element checked,\n"
+                "ROUNDS times (3)\n"
+                "started as the ranks of a job:  rondo run -n 4 -- verify -c 1000\n");
+    return status;
+}
+
 int main(int argc, char **argv)
 {
+    static const struct option names[] = {{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
     long long count = 1 << 20, rounds = 3;
-    for (int option; (option = getopt(argc, argv, "c:r:")) != -1;) {
+    for (int option; (option = getopt_long(argc, argv, "c:r:h", names, NULL)) != -1;) {
+        if (option == 'h') return usage(stdout, 0);
         int right = option == 'c' ? whole_number(optarg, 1LL << 40, &count)
                                   : option == 'r' && whole_number(optarg, 1 << 30, &rounds);
-        if (right) continue;
-        fprintf(stderr, "usage: verify [-c COUNT] [-r ROUNDS]: an all-reduce of COUNT float32, checked\n");
-        return 2;
+        if (!right) return usage(stderr, 2);
     }
     rondo_comm *comm;
     if (rondo_init_env(&comm, NULL) != RONDO_SUCCESS) {

@@ -33,7 +33,7 @@ for row in r:
     assert set(t) == {"min", "median", "max", "p99"} and all(number(x) and x > 0 for x in t.values()), t
     assert t["min"] <= t["median"] <= t["p99"] <= t["max"], t
     assert row["algorithm"] in ("ring", "flat", "exchange") and type(row["in_place"]) is bool, row
-    assert row["placement"] in ("smt", "near", "far", "mixed", "busy", "turns", "one"), row
+    assert row["placement"] in ("core", "L3", "host", "mixed", "busy", "turns", "one"), row
     if row["bytes"]:
         expected = row["bytes"] / t["median"] / 1e3
         assert abs(row["algbw_GBps"] - expected) <= 1e-3 * expected, (row["algbw_GBps"], expected)

@@ -94,10 +94,10 @@ static void bound_works_in_place(void **state)
 static void placements_have_names(void **state)
 {
     (void)state;
-    assert_string_equal(rd_placement_name(50), "smt");
-    assert_string_equal(rd_placement_name(115), "near");
-    assert_string_equal(rd_placement_name(250), "far");
-    assert_string_equal(rd_placement_name(400), "far");
+    assert_string_equal(rd_placement_name(50), "core");
+    assert_string_equal(rd_placement_name(115), "L3");
+    assert_string_equal(rd_placement_name(250), "host");
+    assert_string_equal(rd_placement_name(400), "host");
     assert_string_equal(rd_placement_name(5000), "busy");
 }
 

@@ -34,11 +34,11 @@ timeout -k 1 30 "$build/rondo" run -n 3 -- "$tmp/hello" >"$tmp/out" 2>"$tmp/err"
 for r in 0 1 2; do echo "[$r] rank $r: the ranks add up to 3, and there are 3 of them"; done >"$tmp/want"
 sort "$tmp/out" | diff - "$tmp/want" >"$tmp/diff" || fail "it prints something else" "$tmp/diff" "$tmp/err"
 
-# Settings and defaults, in the table's order.
+# Settings and defaults.
 tr '\n' ' ' <src/base/env.h | grep -oE 'SETTING\([a-z_]+, *"RONDO_[A-Z_]+", *[A-Z]+, *("[^"]*"|NULL)' |
     sed -E 's/.*"(RONDO_[A-Z_]+)", *[A-Z]+, *"?([^"]*)"?$/\1 \2/; s/ NULL$/ /' >"$tmp/want"
-sed -nE 's/^\| `(RONDO_[A-Z_]+)` \|([^|]*)\|.*/\1\2/p' README.md | sed 's/ *$//' >"$tmp/have"
-sed -i 's/ *$//' "$tmp/want"
+sed -nE 's/^\| `(RONDO_[A-Z_]+)` \|([^|]*)\|.*/\1\2/p' README.md | sed 's/ *$//' | sort >"$tmp/have"
+sed 's/ *$//' "$tmp/want" | sort -o "$tmp/want"
 [ -s "$tmp/want" ] || fail "no settings found in src/base/env.h"
 diff "$tmp/have" "$tmp/want" >"$tmp/diff" || fail "settings (<: README, >: src/base/env.h)" "$tmp/diff"
 

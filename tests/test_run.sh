@@ -166,6 +166,23 @@ W
     status 7 "first of many"; says "rank 2 .* status 7" "first of many"
 }
 
+# Rank 1 fails; rank 0 says what it knows of it 0.1 s later, by itself; rank 2 would stay and is told to end after that.
+last_words() {
+    worker talks <<'W'
+#!/bin/sh
+trap 'echo told; exit 0' TERM
+case $RANK in
+1) sleep 0.1; : >failed; exit 6 ;;
+0) until [ -e failed ]; do sleep 0.01; done; sleep 0.1; echo "rank 1 is gone"; exit 1 ;;
+2) while :; do sleep 0.01; done ;;
+esac
+W
+    rm -f failed; go -n 3 ./talks; status 6 "last words"
+    prints '^\[0\] rank 1 is gone$' "last words"; prints '^\[2\] told$' "last words"
+    grep -q '^\[0\] told$' out && fail "last words: rank 0 was told to end at once" out
+    says 'ending the 1 other: SIGTERM' "last words"
+}
+
 start() { # options...: the launcher in the background, its ranks under way
     rm -f started.*
     "$rondo" run "$@" >out 2>err </dev/null & pid=$!
@@ -256,6 +273,7 @@ no_reader
 case_38_fails exits 3 "exited with status 3" "exit 3"
 case_38_fails crashes 139 "was killed by SIGSEGV" "kill -SEGV \$\$"
 first_of_many
+last_words
 case_38_ignores_sigterm
 case_38_signals
 case_38_terminal

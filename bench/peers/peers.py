@@ -74,7 +74,7 @@ class Block:
 
 def place(round_trip_ns):
     """As rd_placement_name() in src/cli/limits_meet.c; 0: not measured, since ranks take turns."""
-    for below, name in ((1, "turns"), (80, "smt"), (185, "near"), (1000, "far")):
+    for below, name in ((1, "turns"), (80, "core"), (185, "L3"), (1000, "host")):
         if round_trip_ns < below:
             return name
     return "busy"

@@ -7,6 +7,7 @@ import statistics
 KIB, MIB = 1 << 10, 1 << 20
 PEERS = ["Open MPI", "Open MPI, UCX", "MPICH"]
 BEGIN, END = "<!-- make bench-peers: begin -->", "<!-- make bench-peers: end -->"
+SHARED = {"core": "Ranks on one core", "L3": "Ranks share an L3 cache", "host": "Ranks share no cache"}
 LEAST_ROUNDS = 3  # of one placement, for a figure
 
 
@@ -69,7 +70,7 @@ def goal(lines, text, row, where, value, most):
 def most_of_mpi(size, where):
     """What part of the faster MPI's time Rondo may take."""
     if size == 64 * MIB:
-        return 0.3 if where == "far" else 0.25
+        return 0.3 if where == "host" else 0.25
     if size == 16 * MIB:
         return 0.4
     return 0.5 if 4 * KIB <= size <= 4 * MIB else 1.0
@@ -121,7 +122,7 @@ def shm_tables(rows):
     for where in sorted({w for row in rows for w in row.times}):
         chosen = [row for row in rows if where in row.times]
         trip = statistics.median(row.trips[where] for row in chosen)
-        out += ["", f"Placement {where} (a flag's round trip {trip:.0f} ns), µs:", ""]
+        out += ["", f"{SHARED[where]} (a flag's round trip {trip:.0f} ns), µs:", ""]
         head = ["size", *PEERS, "Rondo", "Rondo / faster MPI", "Rondo, ring", "Rondo, rondo_mem_alloc",
                 "zero-copy bound"]
         body = []
@@ -136,7 +137,7 @@ def shm_tables(rows):
 def tcp_tables(rows):
     out = []
     for where in sorted({w for row in rows for w in row.times}):
-        out += ["", f"Placement {where}, µs:", ""]
+        out += ["", f"{SHARED[where]}, µs:", ""]
         body = []
         for row in (r for r in rows if where in r.times):
             t = row.times[where]

@@ -286,6 +286,7 @@ static rondo_result from_config(rd_settings *s, const rondo_config *config)
     RD_TRY(config_number("channels", text, c.channels, AT_channels, &s->channels));
     snprintf(text, sizeof text, "%zu", c.slice_bytes);
     RD_TRY(config_number("slice_bytes", text, (double)c.slice_bytes, AT_slice_bytes, &s->slice_bytes));
+    s->slice_given = c.slice_bytes != 0;
     RD_TRY(config_choice("transport", c.transport, AT_transport, &s->transport));
     return config_choice("algo", c.algo, AT_algo, &s->algo);
 }
@@ -379,7 +380,11 @@ rondo_result rd_settings_load(rd_settings *settings, const rondo_config *config)
     if (config) RD_TRY(from_config(&s, config));
     for (int i = 0; i < SETTINGS; i++) {
         const char *text = rd_env(rd_setting_table[i].name);
-        if (!text || store(&rd_setting_table[i], text, &s)) continue;
+        if (!text) continue;
+        if (store(&rd_setting_table[i], text, &s)) {
+            s.slice_given |= i == AT_slice_bytes;
+            continue;
+        }
         bad[i] = text;
         if (rd_setting_table[i].kind == RD_SWITCH) store(&rd_setting_table[i], "1", &s);
     }

@@ -20,17 +20,17 @@
     SETTING(debug, "RONDO_DEBUG", CHOICE, "WARN", 0, 0, "NONE|WARN|INFO|TRACE",                                       \
             "how much is said on standard error")                                                                     \
     SETTING(transport, "RONDO_TRANSPORT", CHOICE, "auto", 0, 0, "auto|loop|shm|tcp",                                  \
-            "links to use; auto: the best that reaches")                                                              \
+            "links to use; auto: the best that reaches; loop: ranks that are threads of one process")                 \
     SETTING(algo, "RONDO_ALGO", CHOICE, "auto", 0, 0, "auto|ring|flat|exchange",                                               \
-            "all-reduce algorithm")                                                                                   \
+            "all-reduce algorithm; auto: flat where all ranks share a host, exchange up to 1 KiB, else ring")         \
     SETTING(numerics, "RONDO_NUMERICS", CHOICE, "accurate", 0, 0, "accurate|fast|strict",                             \
-            "how narrow types are summed")                                                                            \
+            "how floats of 8 and 16 bits are summed; fast and strict are refused so far")                             \
     SETTING(cpu, "RONDO_CPU", CHOICE, "auto", 0, 0, "auto|portable|avx2|avx512",                                      \
-            "instructions of the reduction kernels")                                                                  \
+            "instructions of the reduction kernels; the bits are the same")                                           \
     SETTING(channels, "RONDO_CHANNELS", NUMBER, "1", 1, 8, NULL,                                                      \
             "parallel rings")                                                                                         \
     SETTING(slice_bytes, "RONDO_SLICE", BYTES, "262144", 4096, 262144, NULL,                                          \
-            "pipeline unit in bytes, a multiple of 64")                                                               \
+            "pipeline unit; over sockets at most 131072")                                                             \
     SETTING(sockets, "RONDO_SOCKETS", NUMBER, "1", 1, 8, NULL,                                                        \
             "TCP sockets per link")                                                                                   \
     SETTING(flat_ranks, "RONDO_FLAT_RANKS", NUMBER, "16", 1, 64, NULL,                                                \
@@ -61,6 +61,7 @@ typedef struct rd_settings {
 #define RD_FIELD(field, name, kind, initial, least, most, choices, help) RD_FIELD_##kind field;
     RD_SETTINGS(RD_FIELD)
 #undef RD_FIELD
+    bool slice_given; /* slice_bytes is the user's own word, not the default */
 } rd_settings;
 
 /* Values of the CHOICE settings. */

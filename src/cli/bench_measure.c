@@ -371,7 +371,7 @@ static rondo_result find_still_block(const block *a, rd_row *row, uint64_t *wron
         if (b->one_host && !b->crowded && b->size > 1) before = rd_placement_name(rd_round_trip(&b->meeting));
         RD_TRY(run_block(a, ++row->attempts, wrong));
         still = !before;
-        row->placement = !b->one_host ? "hosts" : b->crowded ? "turns" : "one";
+        row->placement = !b->one_host ? "network" : b->crowded ? "turns" : "one";
         if (!before) continue;
         row->round_trip_ns = rd_round_trip(&b->meeting);
         row->placement = rd_placement_name(row->round_trip_ns);

@@ -23,7 +23,7 @@ void rd_bench_print_head(const rd_bench *b, const char *cpus)
     printf(
         "# time: of the slowest rank; limit: what this machine allows, measured in the same row (rondo bench --help)\n"
         "#\n"
-        "# %9s %10s %10s %4s %8s %8s %8s %7s %7s %6s %8s %7s %8s  %-5s %s\n"
+        "# %9s %10s %10s %4s %8s %8s %8s %7s %7s %6s %8s %7s %8s  %-7s %s\n"
         "# %9s %10s %10s %4s %8s %8s %8s %7s %7s %6s %8s %7s %8s\n",
         "size", "count", "type", "op", "min", "median", "max", "algbw", "busbw", "wrong", "limit", "reached", "copy",
         "place", "algorithm", "(B)", "(elements)", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "",
@@ -53,7 +53,7 @@ void rd_bench_print_row(const rd_bench *b, const rd_row *row)
     if (row->limit_us > 0)
         snprintf(reached, sizeof reached, "%.0f%%%s", 100 * row->limit_us / row->median_us,
                  row->limit_is_wrong ? "!" : "");
-    printf("%11zu %10zu %10s %4s %8s %8s %8s %7s %7s %6s %8s %7s %8s  %-5s %s\n", row->bytes, row->count,
+    printf("%11zu %10zu %10s %4s %8s %8s %8s %7s %7s %6s %8s %7s %8s  %-7s %s\n", row->bytes, row->count,
            barrier ? "-" : rd_dtype_name(o->dtype), rd_bench_reduces(o->collective) ? rd_op_name(o->op) : "-",
            number(text[0], row->min_us), number(text[1], row->median_us), number(text[2], row->max_us),
            barrier ? "-" : number(text[3], row->algbw), barrier ? "-" : number(text[4], row->busbw), wrong,

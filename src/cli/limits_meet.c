@@ -101,7 +101,7 @@ const char *rd_placement_name(double round_trip_ns)
     static const struct {
         double below_ns;
         const char *name;
-    } places[] = {{80, "smt"}, {185, "near"}, {1000, "far"}};
+    } places[] = {{80, "core"}, {185, "L3"}, {1000, "host"}};
     for (size_t i = 0; i < sizeof places / sizeof *places; i++)
         if (round_trip_ns < places[i].below_ns) return places[i].name;
     return "busy";

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One loop, one thread, three phases:
+ * One loop, one thread, four phases:
  *
  *   RUNNING   until a worker fails, a signal or the time limit ends the run, or all workers have exited with 0
+ *   FAILED    one has failed; the others, who notice by the library, have a moment to say what they know of it
  *   ENDING    everyone left has SIGTERM (or the signal we got); at kill_at SIGKILL, again and again
  *   GONE      nobody is left; what they printed is still being written
  *
@@ -26,9 +27,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum phase { RUNNING, ENDING, GONE };
+enum phase { RUNNING, FAILED, ENDING, GONE };
 enum tag { TAG_SIGNAL, TAG_WORKER, TAG_STREAM, TAG_SINK };
 enum {
+    LAST_WORDS_MS = 200,       /* in FAILED: before the others have SIGTERM */
     TICK_MS = 100,             /* in ENDING: look who is left at least this often */
     SINK_FULL = 1 << 20,       /* stop reading from workers while this much waits to be written */
     SINK_READY = 1 << 18,
@@ -49,7 +51,8 @@ typedef struct rd_run {
     bool paused;               /* not reading from the workers: out or err is full */
     enum phase phase;
     int status;                /* what the launcher will exit with */
-    int64_t limit_at, kill_at; /* of the run; of whoever is left */
+    int64_t limit_at;          /* of the run */
+    int64_t end_at, kill_at;   /* of whoever is left: SIGTERM, SIGKILL */
     bool killed, hurried;      /* SIGKILL was sent; the user asked twice */
     pid_t told[MOST_STRAYS];   /* strays that have had their SIGTERM */
     int told_count;
@@ -150,12 +153,21 @@ static bool anyone_left(rd_run *run)
 
 static void end_run(rd_run *run, int status, int number)
 {
-    if (run->phase != RUNNING) return;
+    if (run->phase >= ENDING) return;
+    if (run->phase == RUNNING) run->status = status;
     run->phase = ENDING;
-    run->status = status;
     run->kill_at = rd_deadline(run->options->grace_s);
     signal_groups(run, number);
     signal_groups(run, SIGCONT); /* a stopped process hears nothing else */
+}
+
+static void end_others(rd_run *run)
+{
+    int others = running_workers(run);
+    if (others > 0 && run->options->grace_s > 0)
+        rd_say(&run->err, "ending the %d other%s: SIGTERM, then SIGKILL after %g s", others, others == 1 ? "" : "s",
+               run->options->grace_s);
+    end_run(run, run->status, SIGTERM);
 }
 
 static void kill_rest(rd_run *run)
@@ -193,11 +205,9 @@ static void worker_ended(rd_run *run, rd_worker *worker)
 
     rd_sink_flush(&run->out);
     rd_report_failure(&run->err, worker, &how);
-    int others = running_workers(run);
-    if (others > 0 && run->options->grace_s > 0)
-        rd_say(&run->err, "ending the %d other%s: SIGTERM, then SIGKILL after %g s", others,
-               others == 1 ? "" : "s", run->options->grace_s);
-    end_run(run, how.si_code == CLD_EXITED ? how.si_status : 128 + how.si_status, SIGTERM);
+    run->phase = FAILED;
+    run->status = how.si_code == CLD_EXITED ? how.si_status : 128 + how.si_status;
+    run->end_at = rd_deadline(LAST_WORDS_MS * 1e-3);
 }
 
 static void on_signal(rd_run *run, int number)
@@ -213,7 +223,7 @@ static void on_signal(rd_run *run, int number)
         kill(getpid(), SIGSTOP);
         break;
     default:
-        if (run->phase == RUNNING) {
+        if (run->phase < ENDING) {
             rd_say(&run->err, "%s: passed on to %d worker%s%s", rd_signal_name(number, name, sizeof name),
                    running_workers(run), running_workers(run) == 1 ? "" : "s",
                    number == SIGINT ? "; again to kill at once" : "");
@@ -279,6 +289,7 @@ static int wait_ms(const rd_run *run)
 {
     if (run->phase == GONE) return -1;
     if (run->phase == RUNNING) return run->limit_at == INT64_MAX ? -1 : rd_until_ms(run->limit_at);
+    if (run->phase == FAILED) return rd_until_ms(run->end_at);
     int left = rd_until_ms(run->kill_at);
     return run->killed || left > TICK_MS ? TICK_MS : left;
 }
@@ -305,6 +316,7 @@ static void next_phase(rd_run *run)
         end_run(run, EXIT_TIMEOUT, SIGTERM);
     }
     if (run->phase == RUNNING && running_workers(run) == 0) end_run(run, 0, SIGTERM); /* what they left behind */
+    if (run->phase == FAILED && (running_workers(run) == 0 || rd_now() >= run->end_at)) end_others(run);
     if (run->phase != ENDING) return;
     if (!anyone_left(run)) run->phase = GONE;
     else if (run->killed || rd_now() >= run->kill_at) kill_rest(run);

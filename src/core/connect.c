@@ -272,6 +272,14 @@ static void close_unanswered(rd_connecting *c)
 
 static bool has(const rd_wire *wire, uint32_t caps) { return (wire->link->caps & caps) == caps; }
 
+static void shorten_slices(rondo_comm *comm)
+{
+    if (comm->settings.slice_given && comm->rank == 0) /* once for all ranks */
+        rd_log(RD_LOG_WARN, "slices of %zu bytes were asked for (RONDO_SLICE), but a link of the ring is a socket, over "
+               "which %d is the most: using that", comm->wiring.slice_bytes, SOCKET_SLICE);
+    comm->wiring.slice_bytes = SOCKET_SLICE;
+}
+
 static rondo_result conclude(rd_connecting *c, rd_table *table)
 {
     rondo_comm *comm = c->comm;
@@ -297,7 +305,7 @@ static rondo_result conclude(rd_connecting *c, rd_table *table)
         flat = flat && all[r].flat;
         wiring->staged = wiring->staged || all[r].staged;
     }
-    if (wiring->staged && wiring->slice_bytes > SOCKET_SLICE) wiring->slice_bytes = SOCKET_SLICE;
+    if (wiring->staged && wiring->slice_bytes > SOCKET_SLICE) shorten_slices(comm);
     if (flat) {
         wiring->flat_out = comm->out;
         wiring->flat_in = comm->in;

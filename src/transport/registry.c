@@ -30,7 +30,8 @@ const rondo_transport *rd_transport_choose(rondo_reach reach, const char *forced
         if (!best) snprintf(why, bytes, "there is no transport named %s", forced);
         else if (best->reach >= reach) snprintf(why, bytes, "%s was asked for", forced);
         else {
-            snprintf(why, bytes, "%s was asked for, but does not reach: %s", forced, needed[reach]);
+            snprintf(why, bytes, "%s was asked for, but does not reach: %s; unset RONDO_TRANSPORT, or set it to %s",
+                     forced, needed[reach], reach == RONDO_REACH_HOST ? "shm or tcp" : "tcp");
             best = NULL;
         }
         return best;
