@@ -7,41 +7,41 @@
 rondo_result rondo_all_reduce(const void *send, void *recv, size_t count, rondo_dtype dtype, rondo_op op,
                               rondo_comm *comm, rondo_stream *stream)
 {
-    rd_call call = {"rondo_all_reduce", RONDO_COLL_ALL_REDUCE, send, recv, count, dtype, op, 0, true, 0};
+    rd_call call = {"rondo_all_reduce", RONDO_COLL_ALL_REDUCE, send, recv, count, dtype, op, 0, true, RD_KIND_COLLECTIVE};
     return rd_call_run(comm, &call, stream);
 }
 
 rondo_result rondo_reduce_scatter(const void *send, void *recv, size_t recv_count, rondo_dtype dtype, rondo_op op,
                                   rondo_comm *comm, rondo_stream *stream)
 {
-    rd_call call = {"rondo_reduce_scatter", RONDO_COLL_REDUCE_SCATTER, send, recv, recv_count, dtype, op, 0, true, 0};
+    rd_call call = {"rondo_reduce_scatter", RONDO_COLL_REDUCE_SCATTER, send, recv, recv_count, dtype, op, 0, true, RD_KIND_COLLECTIVE};
     return rd_call_run(comm, &call, stream);
 }
 
 rondo_result rondo_all_gather(const void *send, void *recv, size_t send_count, rondo_dtype dtype, rondo_comm *comm,
                               rondo_stream *stream)
 {
-    rd_call call = {"rondo_all_gather", RONDO_COLL_ALL_GATHER, send, recv, send_count, dtype, RONDO_SUM, 0, false, 0};
+    rd_call call = {"rondo_all_gather", RONDO_COLL_ALL_GATHER, send, recv, send_count, dtype, RONDO_SUM, 0, false, RD_KIND_COLLECTIVE};
     return rd_call_run(comm, &call, stream);
 }
 
 rondo_result rondo_broadcast(const void *send, void *recv, size_t count, rondo_dtype dtype, int root, rondo_comm *comm,
                              rondo_stream *stream)
 {
-    rd_call call = {"rondo_broadcast", RONDO_COLL_BROADCAST, send, recv, count, dtype, RONDO_SUM, root, false, 0};
+    rd_call call = {"rondo_broadcast", RONDO_COLL_BROADCAST, send, recv, count, dtype, RONDO_SUM, root, false, RD_KIND_COLLECTIVE};
     return rd_call_run(comm, &call, stream);
 }
 
 rondo_result rondo_reduce(const void *send, void *recv, size_t count, rondo_dtype dtype, rondo_op op, int root,
                           rondo_comm *comm, rondo_stream *stream)
 {
-    rd_call call = {"rondo_reduce", RONDO_COLL_REDUCE, send, recv, count, dtype, op, root, true, 0};
+    rd_call call = {"rondo_reduce", RONDO_COLL_REDUCE, send, recv, count, dtype, op, root, true, RD_KIND_COLLECTIVE};
     return rd_call_run(comm, &call, stream);
 }
 
 /* An all-reduce of nothing: its empty slices return only when all have called. */
 rondo_result rondo_barrier(rondo_comm *comm, rondo_stream *stream)
 {
-    rd_call call = {"rondo_barrier", RONDO_COLL_ALL_REDUCE, NULL, NULL, 0, RONDO_UINT8, RONDO_SUM, 0, true, 0};
+    rd_call call = {"rondo_barrier", RONDO_COLL_ALL_REDUCE, NULL, NULL, 0, RONDO_UINT8, RONDO_SUM, 0, true, RD_KIND_BARRIER};
     return rd_call_run(comm, &call, stream);
 }

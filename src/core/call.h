@@ -8,6 +8,7 @@
  *   task.c     one or several calls on a communicator as the unit that waits for its turn and runs
  *   wait.c     driving tasks to their ends: spinning, sleeping, giving up
  *   explain.c  what is said of calls and of their failures
+ *   report.c   what ranks tell one another about their calls then
  *   record.c   the last calls, for those who ask later
  */
 #ifndef RD_CORE_CALL_H
@@ -15,15 +16,17 @@
 
 #include "ring/exec.h"
 #include "rondo.h"
+#include "rondo_record.h"
 
 #include <stdbool.h>
 
-/* What calls are made of, beyond the collective. Part of the signature. */
+/* What calls are, beyond the collective that carries them out. Part of the signature. */
 enum rd_kind {
-    RD_KIND_COLLECTIVE,
-    RD_KIND_SPLIT, /* the all-gather inside rondo_comm_split */
-    RD_KIND_SEND,
-    RD_KIND_RECV
+    RD_KIND_COLLECTIVE = RONDO_RECORD_COLLECTIVE,
+    RD_KIND_SPLIT = RONDO_RECORD_SPLIT,     /* an all-gather */
+    RD_KIND_BARRIER = RONDO_RECORD_BARRIER, /* an all-reduce of nothing */
+    RD_KIND_SEND = RONDO_RECORD_SEND,
+    RD_KIND_RECV = RONDO_RECORD_RECV
 };
 
 /* A call as the user made it. */
@@ -52,6 +55,8 @@ typedef struct rd_task {
     bool running;        /* comm->op carries out calls[at] to calls[at + fused - 1] */
     int at, fused;
     int64_t deadline, warn_at; /* of what runs now; 0: not yet looked at the clock */
+    bool warned;               /* that a rank is stopped */
+    struct rd_entry *entry;    /* of what runs now, in the flight record */
     long moved;                /* advances that did something */
     bool queued;               /* a stream has it: nobody is inside a call while it runs */
     char *error;               /* what failed, if it is queued; whoever has the task frees it */
@@ -90,6 +95,8 @@ void rd_task_wait_turn(rd_task *task);
 /* Does what can be done. RD_DONE: all its calls are done; RD_FAILED: task->result is set, or comm->op says how. */
 rd_progress rd_task_advance(rd_task *task);
 rd_progress rd_task_arm(rd_task *task);
+/* After arm: RD_FAILED if a peer makes another call. */
+rd_progress rd_task_look(rd_task *task);
 /* The call that is running, for messages. */
 const rd_call *rd_task_call(const rd_task *task);
 /* The task has its result; the next one on its communicator may go. */
@@ -112,7 +119,8 @@ void rd_describe_call(const rondo_comm *comm, const rd_call *call, char text[RD_
 rondo_result rd_explain_failure(rd_task *task);
 rondo_result rd_explain_timeout(rd_task *task);
 rondo_result rd_explain_left(rd_task *task, const char *left);
-/* The call has become slow. */
+/* Warnings: the call has become slow; it waits while a rank is stopped (false: none is). */
 void rd_explain_slow(rd_task *task);
+bool rd_explain_stopped(rd_task *task);
 
 #endif

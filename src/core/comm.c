@@ -13,6 +13,7 @@
 
 void rd_comm_discard(rondo_comm *comm)
 {
+    rd_record_delist(comm);
     rd_member_close(comm->member);
     rd_comm_disconnect(comm);
     rd_comm_forget_memory(comm);
@@ -23,6 +24,7 @@ void rd_comm_discard(rondo_comm *comm)
     rd_schedule *schedules = &comm->schedules[0][0][0];
     for (size_t i = 0; i < sizeof comm->schedules / sizeof *schedules; i++) free(schedules[i].steps);
     free(comm->fused);
+    free(comm->recorder);
     rd_bell_close(&comm->bell);
     pthread_cond_destroy(&comm->line.moved);
     pthread_mutex_destroy(&comm->line.lock);

@@ -18,6 +18,7 @@
 #include "base/status.h"
 #include "boot/boot.h"
 #include "core/call.h"
+#include "core/record.h"
 #include "reduce/reduce.h"
 #include "topo/topo.h"
 
@@ -76,6 +77,11 @@ struct rondo_comm {
     rd_op op;             /* the collective in progress */
     unsigned char *fused; /* where small all-reduces lie one after the other, to run as one */
     size_t fused_room;
+    rd_recorder *recorder;
+    rondo_comm *next_recorded;
+    _Atomic int recorded; /* its record has been written */
+    unsigned char job[16]; /* with number: which communicator this is, the same on all ranks */
+    uint32_t number;
     rd_trace *trace;      /* NULL unless RONDO_TRACE asks for one */
 
     char error[RD_ERROR_BYTES];

@@ -1,40 +1,210 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * explain.c - what is said of calls, and of their failures: what failed, where, who else is concerned, what to do.
+ *
+ * Where the cause lies elsewhere, all ranks are asked what they do. They answer within milliseconds, the service thread of
+ * a neighbour for one that is stopped; whoever stays silent is named after a second.
  */
-#include "core/comm.h"
+#include "core/report.h"
 
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/log.h"
 
+#include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 #define REASON_NS 1000000000 /* how long a broken link waits for the control plane to say why */
+#define ANSWER_S 1.0         /* how long a failed call waits for the others' reports */
+#define SLOW_ANSWER_S 0.2    /* ... one that is only slow, and might go on */
 
-void rd_describe_call(const rondo_comm *comm, const rd_call *call, char text[RD_CALL_TEXT])
+/* ---- A text that grows ---- */
+
+typedef struct rd_text {
+    char *at;
+    size_t left;
+} rd_text;
+
+static void say(rd_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void say(rd_text *text, const char *format, ...)
 {
-    char root[24] = "";
-    bool rooted = call->collective == RONDO_COLL_BROADCAST || call->collective == RONDO_COLL_REDUCE;
-    if (rooted) snprintf(root, sizeof root, ", root %d", call->root);
-    snprintf(text, RD_CALL_TEXT, "%s of %zu %s%s%s%s (call %llu on rank %d)", call->name, call->count,
-             rd_dtype_name(call->dtype), call->reduces ? ", " : "", call->reduces ? rd_op_name(call->op) : "", root,
-             (unsigned long long)comm->calls, comm->rank);
+    va_list arguments;
+    va_start(arguments, format);
+    int length = vsnprintf(text->at, text->left, format, arguments);
+    va_end(arguments);
+    size_t fits = (size_t)length < text->left ? (size_t)length : text->left - 1;
+    text->at += fits;
+    text->left -= fits;
 }
+
+/* ---- Calls ---- */
+
+static const char *name_of(const rondo_record_call *call)
+{
+    static const char *const names[] = {"rondo_all_reduce", "rondo_reduce_scatter", "rondo_all_gather", "rondo_broadcast",
+                                        "rondo_reduce",     "rondo_gather",         "rondo_scatter",    "rondo_all_to_all"};
+    _Static_assert(sizeof names / sizeof *names == RONDO_COLLECTIVES, "a name for each");
+    if (call->kind == RD_KIND_SEND) return "rondo_send";
+    if (call->kind == RD_KIND_RECV) return "rondo_recv";
+    if (call->kind == RD_KIND_SPLIT) return "rondo_comm_split";
+    if (call->kind == RD_KIND_BARRIER) return "rondo_barrier";
+    return call->collective < RONDO_COLLECTIVES ? names[call->collective] : "an unknown call";
+}
+
+static bool reduces(const rondo_record_call *call)
+{
+    return call->kind == RD_KIND_COLLECTIVE && (call->collective == RONDO_COLL_ALL_REDUCE ||
+           call->collective == RONDO_COLL_REDUCE_SCATTER || call->collective == RONDO_COLL_REDUCE);
+}
+
+static bool has_root(const rondo_record_call *call)
+{
+    return call->collective == RONDO_COLL_BROADCAST || call->collective == RONDO_COLL_REDUCE ||
+           call->collective == RONDO_COLL_GATHER || call->collective == RONDO_COLL_SCATTER;
+}
+
+/* "rondo_all_reduce of 8 float32, sum", and without what is no part of the call */
+static void say_call(rd_text *text, const rondo_record_call *call, const char *name)
+{
+    const char *type = call->dtype < RONDO_DTYPES ? rd_dtype_name((rondo_dtype)call->dtype) : "unknown";
+    if (call->kind == RD_KIND_SPLIT || call->kind == RD_KIND_BARRIER) {
+        say(text, "%s", name);
+        return;
+    }
+    if (call->together > 1) say(text, "%u calls of ", call->together);
+    say(text, "%s of %llu %s", name, (unsigned long long)call->count, type);
+    if (reduces(call) && call->op < RONDO_OPS) say(text, ", %s", rd_op_name((rondo_op)call->op));
+    if (call->kind == RD_KIND_SEND) say(text, " to rank %d", call->root);
+    else if (call->kind == RD_KIND_RECV) say(text, " from rank %d", call->root);
+    else if (has_root(call)) say(text, ", root %d", call->root);
+}
+
+static rondo_record_call as_record(const rd_call *call)
+{
+    return (rondo_record_call){.count = call->count, .root = call->root, .kind = call->kind,
+                               .collective = (uint8_t)call->collective, .dtype = (uint8_t)call->dtype,
+                               .op = (uint8_t)call->op, .together = 1};
+}
+
+void rd_describe_call(const rondo_comm *comm, const rd_call *call, char description[RD_CALL_TEXT])
+{
+    rd_text text = {description, RD_CALL_TEXT};
+    rondo_record_call record = as_record(call);
+    say_call(&text, &record, call->name);
+    if (call->kind == RD_KIND_SEND || call->kind == RD_KIND_RECV) say(&text, " (on rank %d)", comm->rank);
+    else say(&text, " (call %llu on rank %d)", (unsigned long long)comm->calls, comm->rank);
+}
+
+/* ---- Ranks ---- */
+
+static void say_rank(rd_text *text, const rondo_comm *comm, int rank)
+{
+    char name[256];
+    rd_member_peer_name(comm->member, rank, name, sizeof name);
+    say(text, "%s", name);
+}
+
+static void say_age(rd_text *text, uint64_t ns) { say(text, "%.3g s", (double)ns * 1e-9); }
+
+/* NULL: no memory; last error set. */
+static rd_answer *ask_all(rondo_comm *comm, double seconds)
+{
+    rd_answer *answers = calloc((size_t)comm->size, sizeof *answers);
+    if (answers && rd_member_collect(comm->member, rd_deadline(seconds), answers) == RONDO_SUCCESS) return answers;
+    free(answers);
+    return NULL;
+}
+
+/* ---- Calls that don't match ---- */
+
+/* What a rank is at, without times, so that equal ones can be found. */
+static void describe_state(const rd_answer *answer, char *description, size_t bytes)
+{
+    rd_text text = {description, bytes};
+    rd_report report;
+    if (answer->state == RD_SILENT) say(&text, "no answer");
+    else if (answer->state == RD_IS_DEAD) say(&text, "dead");
+    else if (answer->state == RD_IS_LEFT) say(&text, "left");
+    else if (!rd_report_unpack(answer->report, &report) || !report.called)
+        say(&text, answer->state == RD_IS_STOPPED ? "stopped" : "has not called anything yet");
+    else {
+        say(&text, "call %llu, ", (unsigned long long)report.call.number);
+        say_call(&text, &report.call, name_of(&report.call));
+        if (report.call.ended_ns) say(&text, ", which is done, and no call since");
+        if (answer->state == RD_IS_STOPPED) say(&text, "; stopped");
+    }
+}
+
+/* "rank 2 (pid 7 on h): call 7, rondo_all_gather of 15 float32; ranks 0, 1, 3-6: ..." */
+static void say_all_states(rd_text *text, const rondo_comm *comm, const rd_answer *answers)
+{
+    char state[RD_CALL_TEXT + 64], other[RD_CALL_TEXT + 64];
+    bool said[comm->size];
+    memset(said, 0, sizeof said);
+    for (int first = 0; first < comm->size; first++) {
+        int same = 0;
+        if (said[first]) continue;
+        describe_state(&answers[first], state, sizeof state);
+        rd_text list = *text;
+        for (int rank = first; rank < comm->size; rank++) {
+            describe_state(&answers[rank], other, sizeof other);
+            if (said[rank] || strcmp(state, other)) continue;
+            int last = rank;
+            for (; last + 1 < comm->size; last++) {
+                describe_state(&answers[last + 1], other, sizeof other);
+                if (strcmp(state, other)) break;
+            }
+            for (int i = rank; i <= last; i++) said[i] = true;
+            same += last - rank + 1;
+            say(&list, "%s%d", rank == first ? "; ranks " : ", ", rank);
+            if (last > rank) say(&list, "-%d", last);
+            rank = last;
+        }
+        if (same > 1) {
+            *text = list;
+        } else {
+            say(text, "; ");
+            say_rank(text, comm, first);
+        }
+        say(text, ": %s", state);
+    }
+}
+
+static rondo_result explain_mismatch(rd_task *task, const char *what)
+{
+    rondo_comm *comm = task->comm;
+    char message[RD_ERROR_BYTES];
+    rd_text text = {message, sizeof message};
+    rd_answer *answers = ask_all(comm, ANSWER_S);
+    if (rd_comm_stopped(comm)) { /* who was faster tells the same */
+        free(answers);
+        return rd_comm_stopped(comm);
+    }
+    say(&text, "%s does not match what ", what);
+    say_rank(&text, comm, comm->op.failed->link->peer);
+    say(&text, " called: the ranks must make the same calls in the same order, with the same type, operator, root and count");
+    if (answers) say_all_states(&text, comm, answers);
+    free(answers);
+    return rd_comm_end(comm, RONDO_MISMATCH, message);
+}
+
+/* ---- Ends of others ---- */
 
 rondo_result rd_explain_left(rd_task *task, const char *left)
 {
-    char what[RD_CALL_TEXT], text[RD_ERROR_BYTES];
+    char what[RD_CALL_TEXT], message[RD_ERROR_BYTES];
     rd_describe_call(task->comm, rd_task_call(task), what);
-    snprintf(text, sizeof text, "%s cannot complete: %s", what, left);
-    return rd_comm_end(task->comm, RONDO_REMOTE_ERROR, text);
+    snprintf(message, sizeof message, "%s cannot complete: %s", what, left);
+    return rd_comm_end(task->comm, RONDO_REMOTE_ERROR, message);
 }
 
-static rondo_result lost_link(rd_task *task, const char *what, const char *peer)
+static rondo_result lost_link(rd_task *task, const char *what)
 {
     rondo_comm *comm = task->comm;
     const rondo_link *link = comm->op.failed->link;
-    char text[RD_ERROR_BYTES], reason[512];
+    char message[RD_ERROR_BYTES], peer[256], reason[512];
     snprintf(reason, sizeof reason, "%s", comm->op.failure == RONDO_LINK_BROKEN ? rd_last_error() : "the link was closed");
     /* The data link often hears of a death first; the control plane knows who died and how. */
     for (int64_t until = rd_now() + REASON_NS; !rd_comm_stopped(comm) && rd_now() < until;) {
@@ -44,44 +214,111 @@ static rondo_result lost_link(rd_task *task, const char *what, const char *peer)
         rd_bell_sleep(&comm->bell, 10000000);
     }
     if (rd_comm_stopped(comm)) return rd_comm_stopped(comm);
-    snprintf(text, sizeof text, "%s: lost the %s link with %s: %s", what, link->ops->name, peer, reason);
-    return rd_comm_end(comm, RONDO_REMOTE_ERROR, text);
+    rd_member_peer_name(comm->member, link->peer, peer, sizeof peer);
+    snprintf(message, sizeof message, "%s: lost the %s link with %s: %s", what, link->ops->name, peer, reason);
+    return rd_comm_end(comm, RONDO_REMOTE_ERROR, message);
 }
 
 rondo_result rd_explain_failure(rd_task *task)
 {
     rondo_comm *comm = task->comm;
-    char what[RD_CALL_TEXT], text[RD_ERROR_BYTES], peer[256];
+    char what[RD_CALL_TEXT];
     rd_describe_call(comm, rd_task_call(task), what);
     if (!comm->op.failed) return rd_comm_end(comm, RONDO_INTERNAL_ERROR, "the executor's counters broke their inequality");
-    rd_member_peer_name(comm->member, comm->op.failed->link->peer, peer, sizeof peer);
-    if (comm->op.failure != RONDO_LINK_MISMATCH) return lost_link(task, what, peer);
-    snprintf(text, sizeof text, "%s does not match what %s called: the ranks must make the same calls in the same order, "
-             "with the same type, operator, root and count", what, peer);
-    return rd_comm_end(comm, RONDO_MISMATCH, text);
+    return comm->op.failure == RONDO_LINK_MISMATCH ? explain_mismatch(task, what) : lost_link(task, what);
+}
+
+/* ---- Calls that take long ---- */
+
+/* What keeps this rank from completing call `number`, and for how long: "; rank 2 (...) has not called it (its last:
+ * ..., done 3 s ago)". Says nothing, and returns false, of a rank that is where it should be. */
+static bool say_hindrance(rd_text *text, rondo_comm *comm, int rank, const rd_answer *answer, uint64_t number)
+{
+    rd_report report;
+    bool known = rd_report_unpack(answer->report, &report), stopped = answer->state == RD_IS_STOPPED;
+    bool late = !known || !report.called || report.call.number < number;
+    if (answer->state == RD_ANSWERS && !late) return false;
+    say(text, "; ");
+    say_rank(text, comm, rank);
+    if (answer->state == RD_IS_DEAD) say(text, " died");
+    else if (answer->state == RD_IS_LEFT) say(text, " has left");
+    else if (answer->state == RD_SILENT) say(text, " does not answer");
+    else if (stopped) say(text, " is stopped (SIGSTOP, or a debugger)");
+    if (answer->state != RD_ANSWERS && !stopped) return true;
+    if (stopped && (!known || !report.called)) return true;
+    say(text, stopped ? ", its last call was " : late ? " has not called it" : "");
+    if (stopped) {
+        say_call(text, &report.call, name_of(&report.call));
+        return true;
+    }
+    if (!report.called && !report.passes) {
+        say(text, ", nor anything else");
+        return true;
+    }
+    const rondo_record_call *last = report.passes ? &report.message : &report.call;
+    say(text, report.passes ? ": it is in " : " (its last: ");
+    say_call(text, last, name_of(last));
+    if (!report.passes) say(text, ", call %llu", (unsigned long long)last->number);
+    say(text, last->ended_ns ? ", done " : ", begun ");
+    say_age(text, last->ended_ns ? last->ended_ns : last->begun_ns);
+    say(text, report.passes ? " ago" : " ago)");
+    return true;
+}
+
+/* Who keeps the call from completing; who all is where it should be, what this rank waits for. */
+static void say_hindrances(rd_text *text, rd_task *task, double seconds)
+{
+    rondo_comm *comm = task->comm;
+    enum { MOST = 8 };
+    int hindrances = 0;
+    rd_answer *answers = ask_all(comm, seconds);
+    for (int rank = 0; answers && rank < comm->size; rank++) {
+        if (rank == comm->rank) continue;
+        if (hindrances < MOST) hindrances += say_hindrance(text, comm, rank, &answers[rank], comm->calls);
+    }
+    if (hindrances == MOST) say(text, "; and perhaps more");
+    free(answers);
+    if (hindrances) return;
+    bool to_receive = true;
+    int rank = rd_op_waits_for(&comm->op, &to_receive);
+    say(text, "; all ranks have called it, and this one waits for %s ", to_receive ? "data from" : "room to send to");
+    if (rank >= 0) say_rank(text, comm, rank);
+    else say(text, "another");
 }
 
 rondo_result rd_explain_timeout(rd_task *task)
 {
     rondo_comm *comm = task->comm;
-    char what[RD_CALL_TEXT], text[RD_ERROR_BYTES], peer[256] = "another rank";
-    bool to_receive = true;
+    char what[RD_CALL_TEXT], message[RD_ERROR_BYTES];
+    rd_text text = {message, sizeof message};
     rd_describe_call(comm, rd_task_call(task), what);
-    int rank = rd_op_waits_for(&comm->op, &to_receive);
-    if (rank >= 0) rd_member_peer_name(comm->member, rank, peer, sizeof peer);
-    snprintf(text, sizeof text, "%s did not complete in %.3g s: still waiting %s %s. Is every rank alive and making the "
-             "same calls? RONDO_TIMEOUT sets the limit", what, comm->settings.timeout_s, to_receive ? "for data from" : "for room to send to", peer);
-    return rd_comm_end(comm, RONDO_TIMEOUT, text);
+    say(&text, "%s did not complete in %.3g s (RONDO_TIMEOUT sets the limit)", what, comm->settings.timeout_s);
+    say_hindrances(&text, task, ANSWER_S);
+    return rd_comm_end(comm, RONDO_TIMEOUT, message);
 }
 
 void rd_explain_slow(rd_task *task)
 {
     rondo_comm *comm = task->comm;
-    char what[RD_CALL_TEXT], peer[256] = "another rank";
-    bool to_receive = true;
+    char what[RD_CALL_TEXT], message[RD_ERROR_BYTES];
+    rd_text text = {message, sizeof message};
     rd_describe_call(comm, rd_task_call(task), what);
-    int rank = rd_op_waits_for(&comm->op, &to_receive);
-    if (rank >= 0) rd_member_peer_name(comm->member, rank, peer, sizeof peer);
-    rd_log(RD_LOG_WARN, "%s has waited %.3g s %s %s", what, comm->settings.slow_warning_s,
-           to_receive ? "for data from" : "for room to send to", peer);
+    say(&text, "%s has not completed in %.3g s", what, comm->settings.slow_warning_s);
+    say_hindrances(&text, task, SLOW_ANSWER_S);
+    rd_log(RD_LOG_WARN, "%s", message);
+}
+
+bool rd_explain_stopped(rd_task *task)
+{
+    rondo_comm *comm = task->comm;
+    char what[RD_CALL_TEXT], name[256];
+    for (int rank = 0; rank < comm->size; rank++) {
+        double since;
+        if (rank == comm->rank || !rd_member_is_stopped(comm->member, rank, &since)) continue;
+        rd_describe_call(comm, rd_task_call(task), what);
+        rd_member_peer_name(comm->member, rank, name, sizeof name);
+        rd_log(RD_LOG_WARN, "%s waits, and %s is stopped (SIGSTOP, or a debugger)", what, name);
+        return true;
+    }
+    return false;
 }

@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/process.h"
 #include "core/group.h"
+#include "core/report.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -27,7 +28,9 @@ static void on_news(void *context)
     rd_bell_ring(&comm->bell);
 }
 
-static const rd_member_ops member_ops = {.stop = on_stop, .wake = on_news};
+static void report(void *context, unsigned char bytes[RD_REPORT_BYTES]) { rd_report_pack(context, bytes); }
+
+static const rd_member_ops member_ops = {.stop = on_stop, .wake = on_news, .report = report};
 
 /* ---- one rank ---- */
 
@@ -43,15 +46,22 @@ static rondo_result allocate(rondo_comm **out, const rd_start *start)
     rd_stop_init(&comm->stop);
     pthread_mutex_init(&comm->line.lock, NULL);
     pthread_cond_init(&comm->line.moved, NULL);
+    memcpy(comm->job, start->job.id, sizeof comm->job);
+    comm->number = start->job.comm_number;
     comm->order = calloc(n, sizeof *comm->order);
     comm->out = calloc(n * RD_MAX_CHANNELS, sizeof *comm->out);
     comm->in = calloc(n * RD_MAX_CHANNELS, sizeof *comm->in);
     rondo_result result = rd_bell_open(&comm->bell);
     if (!comm->order || !comm->out || !comm->in) result = rd_fail_errno("no memory for the links of %d ranks", comm->size);
     if (result == RONDO_SUCCESS && start->settings.trace) result = rd_trace_open(&comm->trace, start->settings.trace, comm->rank);
-    if (result == RONDO_SUCCESS) *out = comm;
-    else rd_comm_discard(comm);
-    return result;
+    if (result == RONDO_SUCCESS) result = rd_recorder_open(&comm->recorder);
+    if (result != RONDO_SUCCESS) {
+        rd_comm_discard(comm);
+        return result;
+    }
+    rd_record_enlist(comm);
+    *out = comm;
+    return RONDO_SUCCESS;
 }
 
 /* The rendezvous and all that follows it, by one deadline. */

@@ -68,6 +68,7 @@ static rd_progress start_next(rd_task *task)
         return RD_FAILED;
     }
     rd_op_start(&comm->op);
+    task->entry = rd_record_begin(comm->recorder, task->calls + task->at, task->fused, comm->calls);
     task->running = true;
     return RD_MOVED;
 }
@@ -76,6 +77,7 @@ static void end_running(rd_task *task, rondo_result result)
 {
     rondo_comm *comm = task->comm;
     if (!task->running) return;
+    rd_record_end(task->entry, result);
     if (comm->trace) rd_trace_end(comm->trace, result);
     task->running = false;
 }
@@ -101,9 +103,12 @@ rd_progress rd_task_arm(rd_task *task)
     return task->running ? rd_op_arm(&task->comm->op, &task->comm->bell) : RD_MOVED;
 }
 
+rd_progress rd_task_look(rd_task *task) { return task->running ? rd_op_look(&task->comm->op) : RD_IDLE; }
+
 void rd_task_finish(rd_task *task, rondo_result result)
 {
     end_running(task, result);
+    if (result != RONDO_SUCCESS) rd_record_write(task->comm);
     if (result != RONDO_SUCCESS && task->queued) task->error = strdup(task->comm->stop.text);
     task->result = result;
     pass_turn(&task->comm->line, task->queued);

@@ -67,8 +67,9 @@ static rondo_result reason_to_end(rd_task *task)
         rd_explain_slow(task);
     }
     if (!atomic_exchange(&comm->woken, 0)) return RONDO_IN_PROGRESS;
-    if (!rd_member_left(comm->member, comm->calls - 1, left, sizeof left)) return RONDO_IN_PROGRESS;
-    return rd_explain_left(task, left);
+    if (rd_member_left(comm->member, comm->calls - 1, left, sizeof left)) return rd_explain_left(task, left);
+    if (!task->warned) task->warned = rd_explain_stopped(task);
+    return RONDO_IN_PROGRESS;
 }
 
 /* A sleep that nobody ended, and then there was something to do: a wake-up was lost, or it came that very moment. */
@@ -120,6 +121,7 @@ static rd_progress arm(rd_task *task)
 {
     rd_bell_arm(&task->comm->bell);
     rd_progress progress = rd_task_arm(task);
+    if (progress == RD_IDLE) progress = rd_task_look(task);
     if (progress == RD_IDLE && (rd_comm_stopped(task->comm) || atomic_load(&task->comm->woken))) return RD_MOVED;
     return progress;
 }
