@@ -149,10 +149,12 @@ static void test_many_messages(void **state)
                         if (p == r) continue;
                         unsigned char *out = malloc(sizes[m]), *in = malloc(sizes[m]);
                         for (size_t i = 0; i < sizes[m]; i++) out[i] = (unsigned char)value(r * 8 + (int)m, p, i);
-                        list[r][count[r]++] = (rd_transfer){.wire = &w.peer_out[r][p], .sends = true, .at = out, .bytes = sizes[m],
-                                                            .signature = signature(r, p, m, sizes[m])};
-                        list[r][count[r]++] = (rd_transfer){.wire = &w.peer_in[r][p], .at = in, .bytes = sizes[m],
-                                                            .signature = signature(p, r, m, sizes[m])};
+                        rd_transfer *t = &list[r][count[r]];
+                        count[r] += 2;
+                        t[0] = (rd_transfer){.wire = &w.peer_out[r][p], .sends = true, .at = out, .bytes = sizes[m],
+                                             .signature = signature(r, p, m, sizes[m])};
+                        t[1] = (rd_transfer){.wire = &w.peer_in[r][p], .at = in, .bytes = sizes[m],
+                                             .signature = signature(p, r, m, sizes[m])};
                     }
                 rd_op_transfers(&w.op[r], list[r], count[r]);
                 rd_op_start(&w.op[r]);
@@ -179,8 +181,10 @@ static void start_pair(size_t out, size_t in, uint64_t out_signature, uint64_t i
 {
     static unsigned char memory[2][64 * SLICE];
     for (size_t i = 0; i < out; i++) memory[0][i] = (unsigned char)value(0, 1, i);
-    sent = (rd_transfer){.wire = &w.peer_out[0][1], .sends = true, .at = memory[0], .bytes = out, .signature = out_signature};
-    received = (rd_transfer){.wire = &w.peer_in[1][0], .at = memory[1], .bytes = in, .signature = in_signature};
+    sent = (rd_transfer){.wire = &w.peer_out[0][1], .sends = true, .at = memory[0], .bytes = out};
+    received = (rd_transfer){.wire = &w.peer_in[1][0], .at = memory[1], .bytes = in};
+    sent.signature = out_signature;
+    received.signature = in_signature;
     rd_op_transfers(&w.op[0], &sent, 1);
     rd_op_transfers(&w.op[1], &received, 1);
     rd_op_start(&w.op[0]);
@@ -255,9 +259,10 @@ static void test_turns(void **state)
     for (size_t k = 0; k < 3; k++) {
         bool to_receive;
         open_world(&kinds[k], 3, NULL);
-        rd_transfer out[] = {{.wire = &w.peer_out[0][1], .sends = true, .at = memory[0], .bytes = 5 * SLICE, .signature = 1},
-                             {.wire = &w.peer_in[0][1], .at = memory[1], .bytes = 1, .signature = 2},
-                             {.wire = &w.peer_out[0][2], .sends = true, .at = memory[0], .bytes = 32 * SLICE, .signature = 3}};
+        rd_wire *to1 = &w.peer_out[0][1], *from1 = &w.peer_in[0][1], *to2 = &w.peer_out[0][2];
+        rd_transfer out[] = {{.wire = to1, .sends = true, .at = memory[0], .bytes = 5 * SLICE, .signature = 1},
+                             {.wire = from1, .at = memory[1], .bytes = 1, .signature = 2},
+                             {.wire = to2, .sends = true, .at = memory[0], .bytes = 32 * SLICE, .signature = 3}};
         rd_transfer in = {.wire = &w.peer_in[2][0], .at = memory[1], .bytes = 32 * SLICE, .signature = 3};
         rd_op_transfers(&w.op[0], out, 3);
         rd_op_transfers(&w.op[2], &in, 1);
@@ -280,6 +285,49 @@ static void test_turns(void **state)
     }
 }
 
+/* The trace of an all-to-all: every slice that went and came, its place in the message, and the opening. */
+static void test_trace(void **state)
+{
+    (void)state;
+    char file[] = "/tmp/rondo-peers-XXXXXX";
+    static unsigned char memory[3][2][3 * 5000];
+    world_call c = {.collective = RONDO_COLL_ALL_TO_ALL, .algo = RONDO_ALGO_PEERS, .dtype = RONDO_UINT8, .count = 3 * 5000};
+    uint64_t bytes[2] = {0}, places[2] = {0};
+    int openings[2] = {0};
+    rondo_trace_record record;
+    rd_trace *trace[3];
+    close(mkstemp(file));
+    open_world(&kinds[1], 3, NULL);
+    for (int r = 0; r < 3; r++) {
+        c.send[r] = memory[r][0];
+        c.recv[r] = memory[r][1];
+        assert_int_equal(rd_trace_open(&trace[r], file, r), RONDO_SUCCESS);
+        w.op[r].trace = trace[r];
+    }
+    world_run(&w, &c, 1);
+    world_close(&w);
+    for (int r = 0; r < 3; r++) rd_trace_close(trace[r]);
+    FILE *in = fopen(file, "r");
+    assert_non_null(in);
+    while (fread(&record, sizeof record, 1, in) == 1) {
+        const rondo_trace_slice *s = &record.of.slice;
+        bool came = record.kind == RONDO_TRACE_RECEIVE;
+        openings[came] += s->step == RONDO_OPENING;
+        if (s->step == RONDO_OPENING) continue;
+        assert_int_equal(s->chunk, s->peer); /* where it lies at this end */
+        assert_int_equal(s->first, (uint64_t)s->chunk * 5000 + s->slice * SLICE);
+        bytes[came] += s->bytes;
+        places[came] += s->slice;
+    }
+    fclose(in);
+    unlink(file);
+    for (int k = 0; k < 2; k++) {
+        assert_int_equal(bytes[k], 3 * 2 * 5000);
+        assert_int_equal(places[k], 3 * 2); /* two slices each */
+        assert_int_equal(openings[k], 3);
+    }
+}
+
 /* Two messages of one slice: between them a rank is asleep, and what arrives on any wire wakes it. */
 static void test_arm(void **state)
 {
@@ -290,7 +338,8 @@ static void test_arm(void **state)
             open_world(&kinds[k], 3, NULL);
             rd_transfer in[] = {{.wire = &w.peer_in[0][1], .at = a, .bytes = 2, .signature = 1},
                                 {.wire = &w.peer_in[0][2], .at = b, .bytes = 2, .signature = 2}};
-            rd_transfer out = {.wire = &w.peer_out[waker][0], .sends = true, .at = a, .bytes = 2, .signature = (uint64_t)waker};
+            rd_transfer out = {.wire = &w.peer_out[waker][0], .sends = true, .at = a, .bytes = 2};
+            out.signature = (uint64_t)waker;
             rd_op_transfers(&w.op[0], in, 2);
             rd_op_transfers(&w.op[waker], &out, 1);
             rd_op_start(&w.op[0]);
@@ -315,6 +364,7 @@ int main(void)
         cmocka_unit_test(test_collectives), cmocka_unit_test(test_many_messages),
         cmocka_unit_test(test_mismatch),    cmocka_unit_test(test_a_peer_that_closes),
         cmocka_unit_test(test_turns),       cmocka_unit_test(test_arm),
+        cmocka_unit_test(test_trace),
     };
     alarm(120 * (unsigned)test_slowness());
     return cmocka_run_group_tests(tests, NULL, NULL);
