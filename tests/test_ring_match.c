@@ -41,9 +41,11 @@ static const struct kind {
 static void open_world(world *w, const struct kind *kind, int n)
 {
     world_options o = {.n = n, .channels = kind->channels, .slice_bytes = 4096, .flat = kind->flat,
-                       .transport = kind->transport};
+                       .peers = true, .transport = kind->transport};
     world_open(w, &o);
 }
+
+static rondo_algo algo_of(rondo_collective c) { return c < RONDO_COLL_GATHER ? RONDO_ALGO_RING : RONDO_ALGO_PEERS; }
 
 /* ---- Openings ---- */
 
@@ -58,7 +60,8 @@ static void every_rank_another_root(const struct kind *kind, int n, rondo_collec
         int failed = 0, done = 0;
         open_world(&w, kind, n);
         for (int r = 0; r < n; r++) {
-            world_call c = {.collective = collective, .dtype = RONDO_INT32, .root = root_of(r, shift, n), .count = count};
+            world_call c = {.collective = collective, .algo = algo_of(collective), .dtype = RONDO_INT32,
+                            .root = root_of(r, shift, n), .count = count};
             some_memory(&c);
             world_start_rank(&w, r, &c, 1);
         }
@@ -80,10 +83,9 @@ static void test_other_roots(void **state)
     static const uint64_t counts[] = {0, 1, 9000};
     for (size_t k = 0; k < KINDS; k++)
         for (int n = 2; n <= 5; n++)
-            for (int i = 0; i < 3; i++) {
-                every_rank_another_root(&kinds[k], n, RONDO_COLL_BROADCAST, counts[i]);
-                every_rank_another_root(&kinds[k], n, RONDO_COLL_REDUCE, counts[i]);
-            }
+            for (int i = 0; i < 3; i++)
+                for (int c = RONDO_COLL_BROADCAST; c <= RONDO_COLL_SCATTER; c++)
+                    every_rank_another_root(&kinds[k], n, (rondo_collective)c, counts[i]);
 }
 
 /* Rank `late` is driven only after the others could do no more: does `rank` wait for it? */
@@ -91,7 +93,7 @@ static void must_wait(const struct kind *kind, int n, rondo_collective collectiv
 {
     static world w;
     open_world(&w, kind, n);
-    world_call c = {.collective = collective, .dtype = RONDO_INT32, .root = root, .count = 3};
+    world_call c = {.collective = collective, .algo = algo_of(collective), .dtype = RONDO_INT32, .root = root, .count = 3};
     some_memory(&c);
     world_start(&w, &c, 1);
     for (int turn = 0; turn < 50; turn++)
@@ -109,6 +111,10 @@ static void test_success_means_that_the_predecessor_has_called(void **state)
             for (int root = 0; root < n; root++) {
                 must_wait(&kinds[k], n, RONDO_COLL_BROADCAST, root, (root + n - 1) % n, root);
                 must_wait(&kinds[k], n, RONDO_COLL_REDUCE, root, root, (root + 1) % n);
+                for (int late = 0; late < n; late++) {
+                    must_wait(&kinds[k], n, RONDO_COLL_GATHER, root, late, (late + 1) % n);
+                    must_wait(&kinds[k], n, RONDO_COLL_SCATTER, root, late, (late + 1) % n);
+                }
             }
 }
 
@@ -151,7 +157,8 @@ static const struct combination {
     {RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING},     {RONDO_COLL_ALL_REDUCE, RONDO_ALGO_FLAT},
     {RONDO_COLL_ALL_REDUCE, RONDO_ALGO_EXCHANGE}, {RONDO_COLL_REDUCE_SCATTER, RONDO_ALGO_RING},
     {RONDO_COLL_ALL_GATHER, RONDO_ALGO_RING},     {RONDO_COLL_BROADCAST, RONDO_ALGO_RING},
-    {RONDO_COLL_REDUCE, RONDO_ALGO_RING},
+    {RONDO_COLL_REDUCE, RONDO_ALGO_RING},         {RONDO_COLL_GATHER, RONDO_ALGO_PEERS},
+    {RONDO_COLL_SCATTER, RONDO_ALGO_PEERS},       {RONDO_COLL_ALL_TO_ALL, RONDO_ALGO_PEERS},
 };
 #define COMBINATIONS (sizeof combinations / sizeof *combinations)
 
@@ -163,7 +170,8 @@ static bool possible(const struct kind *kind, const struct combination *c)
 /* Its result needs something of every rank. */
 static bool needs_all(rondo_collective c)
 {
-    return c == RONDO_COLL_ALL_REDUCE || c == RONDO_COLL_REDUCE_SCATTER || c == RONDO_COLL_ALL_GATHER;
+    return c == RONDO_COLL_ALL_REDUCE || c == RONDO_COLL_REDUCE_SCATTER || c == RONDO_COLL_ALL_GATHER ||
+           c == RONDO_COLL_ALL_TO_ALL;
 }
 
 static void odd_one_out(const struct kind *kind, int n, int odd, const struct combination *most,
@@ -177,6 +185,7 @@ static void odd_one_out(const struct kind *kind, int n, int odd, const struct co
         const struct combination *mine = r == odd ? other : most;
         world_call c = {.collective = mine->collective, .algo = mine->algo, .dtype = RONDO_INT32, .root = n - 1,
                         .count = mine->algo == RONDO_ALGO_EXCHANGE && count > 5 ? 1000 : count};
+        if (mine->collective == RONDO_COLL_ALL_TO_ALL) c.count -= count % (uint64_t)n;
         some_memory(&c);
         world_start_rank(&w, r, &c, 1);
     }

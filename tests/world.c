@@ -21,8 +21,9 @@ const rondo_transport *world_shm(int from) { (void)from; return &rd_transport_sh
 const rondo_transport *world_tcp(int from) { (void)from; return &rd_transport_tcp; }
 const rondo_transport *world_mixed(int from) { return from % 3 ? &rd_transport_loop : &rd_transport_tcp; }
 
-static void connect_pair(world *w, int from, int to, int channel, const rondo_transport *transport, size_t slot_bytes)
+static void connect_pair(world *w, int from, int to, const rondo_transport *transport, rd_wire *out, rd_wire *in)
 {
+    size_t slot_bytes = w->options.slice_bytes;
     rondo_link_spec a = {.me = from, .peer = to, .slots = 4, .slot_bytes = slot_bytes, .bell = &w->bell[from]};
     rondo_link_spec b = {.me = to, .peer = from, .slots = 4, .slot_bytes = slot_bytes, .bell = &w->bell[to]};
     rondo_link *sender, *receiver;
@@ -47,8 +48,8 @@ static void connect_pair(world *w, int from, int to, int channel, const rondo_tr
         sender = w->options.wrap(sender);
         receiver = w->options.wrap(receiver);
     }
-    w->out[from][channel * w->options.n + to].link = sender;
-    w->in[to][channel * w->options.n + from].link = receiver;
+    out->link = sender;
+    in->link = receiver;
 }
 
 static int rank_at(const world *w, int position)
@@ -69,11 +70,14 @@ void world_open(world *w, const world_options *options)
     }
     for (int r = 0; options->flat && r < n; r++)
         for (int p = 0; p < n; p++)
-            if (p != r) connect_pair(w, r, p, 0, options->transport(r), options->slice_bytes);
+            if (p != r) connect_pair(w, r, p, options->transport(r), &w->out[r][p], &w->in[p][r]);
+    for (int r = 0; options->peers && r < n; r++)
+        for (int p = 0; p < n; p++)
+            if (p != r) connect_pair(w, r, p, options->transport(r), &w->peer_out[r][p], &w->peer_in[p][r]);
     for (int at = 0; n > 1 && at < n; at++) {
         int from = rank_at(w, at), to = rank_at(w, at + 1);
         for (int c = options->flat ? 1 : 0; c < options->channels; c++)
-            connect_pair(w, from, to, c, options->transport(from), options->slice_bytes);
+            connect_pair(w, from, to, options->transport(from), &w->out[from][c * n + to], &w->in[to][c * n + from]);
     }
     bool staged = false;
     for (int at = 0; at < n; at++) staged |= n > 1 && options->transport(rank_at(w, at))->sockets;
@@ -94,12 +98,22 @@ void world_open(world *w, const world_options *options)
     }
 }
 
+static void close_wire(rd_wire *wire)
+{
+    if (wire->link) wire->link->ops->close(wire->link);
+    wire->link = NULL;
+}
+
 void world_close(world *w)
 {
     for (int r = 0; r < w->options.n; r++) {
         for (int i = 0; i < w->options.n * RD_MAX_CHANNELS; i++) {
-            if (w->out[r][i].link) w->out[r][i].link->ops->close(w->out[r][i].link);
-            if (w->in[r][i].link) w->in[r][i].link->ops->close(w->in[r][i].link);
+            close_wire(&w->out[r][i]);
+            close_wire(&w->in[r][i]);
+        }
+        for (int p = 0; p < w->options.n; p++) {
+            close_wire(&w->peer_out[r][p]);
+            close_wire(&w->peer_in[r][p]);
         }
         free(w->out[r]);
         free(w->in[r]);
@@ -121,8 +135,9 @@ void world_start_rank(world *w, int r, const world_call *call, uint64_t seed)
     rd_op *op = &w->op[r];
     rd_reduction *reduction = &w->reduction[r];
     int n = w->options.n;
-    bool reduces = call->collective != RONDO_COLL_ALL_GATHER && call->collective != RONDO_COLL_BROADCAST;
-    bool keeps = call->collective != RONDO_COLL_REDUCE || r == call->root;
+    rondo_collective c = call->collective;
+    bool reduces = c == RONDO_COLL_ALL_REDUCE || c == RONDO_COLL_REDUCE_SCATTER || c == RONDO_COLL_REDUCE;
+    bool keeps = (c != RONDO_COLL_REDUCE && c != RONDO_COLL_GATHER) || r == call->root;
     assert_int_equal(rd_reduction_init(reduction, call->dtype, call->op, n, call->cpu), RONDO_SUCCESS);
     assert_int_equal(rondo_plan_init(&op->plan, call->collective, call->algo, n, r, call->root, call->count,
                                      w->options.order, NULL, reduces && reduction->wide_bytes > reduction->bytes), 0);
@@ -130,9 +145,14 @@ void world_start_rank(world *w, int r, const world_call *call, uint64_t seed)
     op->steps = w->steps[r];
     op->reduction = reduction;
     op->wiring = &w->wiring[r];
-    op->buffers = (rd_buffers){call->send[r], keeps ? call->recv[r] : NULL, call->collective != RONDO_COLL_ALL_GATHER,
-                               call->collective != RONDO_COLL_REDUCE_SCATTER && call->collective != RONDO_COLL_REDUCE};
+    op->buffers = (rd_buffers){call->send[r], keeps ? call->recv[r] : NULL,
+                               c != RONDO_COLL_ALL_GATHER && c != RONDO_COLL_GATHER,
+                               c != RONDO_COLL_REDUCE_SCATTER && c != RONDO_COLL_REDUCE && c != RONDO_COLL_SCATTER};
     op->signature = signature_of(call, seed);
+    if (call->algo == RONDO_ALGO_PEERS) {
+        op->transfers = w->transfers[r];
+        op->transfer_count = rd_peers_transfers(op, w->peer_out[r], w->peer_in[r], op->transfers);
+    }
     rd_op_start(op);
 }
 

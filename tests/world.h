@@ -15,7 +15,7 @@
 typedef struct world_options {
     int n, channels;
     size_t slice_bytes;
-    bool flat;
+    bool flat, peers;                        /* peers: wires of their own between any two */
     int sockets;                             /* per TCP link; 0: 1 */
     int socket_bytes;                        /* of their buffers, so that slices go in parts; 0: as they are */
     const rondo_transport *(*transport)(int from); /* of the ring link from rank `from` to the next */
@@ -27,6 +27,8 @@ typedef struct world {
     world_options options;
     rondo_bell bell[WORLD_MAX];
     rd_wire *out[WORLD_MAX], *in[WORLD_MAX]; /* [rank][channel * n + peer] */
+    rd_wire peer_out[WORLD_MAX][WORLD_MAX], peer_in[WORLD_MAX][WORLD_MAX]; /* [rank][peer] */
+    rd_transfer transfers[WORLD_MAX][2 * WORLD_MAX];
     rd_wiring wiring[WORLD_MAX];
     rd_op op[WORLD_MAX];
     rd_reduction reduction[WORLD_MAX];

@@ -6,9 +6,12 @@
 void rd_op_start(rd_op *op)
 {
     const rd_wiring *wiring = op->wiring;
-    size_t widest = op->plan.wide ? op->reduction->wide_bytes : op->reduction->bytes;
     op->failure = RONDO_LINK_OK;
     op->failed = NULL;
+    if (op->plan.algo == RONDO_ALGO_PEERS) {
+        rd_peers_start(op);
+        return;
+    }
     if (op->plan.steps == 0) return;
     if (op->plan.algo == RONDO_ALGO_EXCHANGE) {
         rd_exchange_start(op);
@@ -19,6 +22,7 @@ void rd_op_start(rd_op *op)
         rd_flat_start(op);
         return;
     }
+    size_t widest = op->plan.wide ? op->reduction->wide_bytes : op->reduction->bytes;
     op->slice_elements = wiring->slice_bytes / widest;
     op->block = RD_BLOCK;
     /* Partial sums that have no place in the user's memory share the scratch, several at a time; where the sum is
@@ -39,6 +43,7 @@ static rd_progress move_own(rd_op *op)
 
 rd_progress rd_op_advance(rd_op *op)
 {
+    if (op->plan.algo == RONDO_ALGO_PEERS) return rd_peers_advance(op);
     if (op->plan.steps == 0) return move_own(op);
     if (op->plan.algo == RONDO_ALGO_EXCHANGE) return rd_exchange_advance(op);
     if (op->plan.algo == RONDO_ALGO_FLAT) return rd_flat_advance(op);
@@ -65,6 +70,11 @@ static rd_progress armed(rd_op *op, const rd_wire *wire, rondo_link_result answe
 rd_progress rd_op_arm(rd_op *op, rondo_bell *bell)
 {
     rd_progress all = RD_IDLE;
+    if (op->plan.algo == RONDO_ALGO_PEERS) {
+        const rd_wire *wire = NULL;
+        rondo_link_result answer = rd_peers_arm(op, bell, &wire);
+        return armed(op, wire, answer);
+    }
     if (op->plan.steps == 0) return RD_MOVED;
     if (op->plan.algo == RONDO_ALGO_EXCHANGE) return armed(op, op->exchange.blocked, rd_exchange_arm(op, bell));
     if (op->plan.algo == RONDO_ALGO_FLAT) return armed(op, op->flat.blocked, rd_flat_arm(op, bell));
@@ -94,7 +104,7 @@ bool rd_op_foreign(const rd_op *op, const rd_wire *wire, uint64_t also)
 rd_progress rd_op_look(rd_op *op)
 {
     const rd_wire *wire = NULL;
-    if (op->plan.steps == 0) return RD_IDLE;
+    if (op->plan.steps == 0 || op->plan.algo == RONDO_ALGO_PEERS) return RD_IDLE; /* peers look at all wires anyway */
     if (op->plan.algo == RONDO_ALGO_EXCHANGE) wire = rd_exchange_look(op);
     else if (op->plan.algo == RONDO_ALGO_FLAT) wire = rd_flat_look(op);
     else
@@ -109,6 +119,7 @@ bool rd_op_withdraw(rd_op *op)
 
 int rd_op_waits_for(const rd_op *op, bool *to_receive)
 {
+    if (op->plan.algo == RONDO_ALGO_PEERS) return rd_peers_waits_for(op, to_receive);
     if (op->plan.algo == RONDO_ALGO_EXCHANGE) {
         *to_receive = !op->exchange.to_send;
         return op->exchange.blocked ? op->exchange.blocked->link->peer : -1;

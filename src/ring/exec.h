@@ -6,6 +6,7 @@
  *   ring.c      steps that go to one neighbour and come from the other
  *   flat.c      steps that meet every rank of the host at once
  *   exchange.c  the same for short messages, in one hop
+ *   peers.c     transfers between this rank and others, all at once
  *   trace.c     what they did, for those who want to see it
  */
 #ifndef RD_RING_EXEC_H
@@ -31,7 +32,26 @@
 typedef struct rd_wire {
     rondo_link *link;
     uint64_t used; /* slices sent, or consumed */
+    /* of peers: the transfers that are not done, oldest first; the next wire that has some; what poll said last */
+    struct rd_transfer *first, *last;
+    struct rd_wire *after;
+    uint64_t counted;
 } rd_wire;
+
+/* A message to or from one other rank. Transfers over one wire go in the order of the list that they are in, those over
+ * different wires as they come. At both ends `bytes` and `signature` must be the same, and the signature another when
+ * the size is: the first slices of a long message look like those of a shorter one. */
+typedef struct rd_transfer {
+    rd_wire *wire;      /* to the peer, or from it; no wire of ring or flat */
+    bool sends;
+    unsigned char *at;  /* the caller's memory; of a send it is only read */
+    size_t bytes;       /* 0: one empty slice */
+    uint64_t signature;
+    int32_t step;       /* of the plan, where there is one */
+    /* of the executor */
+    uint64_t slices, begun, done; /* done <= begun <= slices */
+    struct rd_transfer *next;     /* over the same wire */
+} rd_transfer;
 
 /* What a rank is wired to. Ring: one wire each way per channel. Flat: one wire each way per rank of the host. */
 typedef struct rd_wiring {
@@ -111,6 +131,16 @@ typedef struct rd_exchange {
     void *place[RD_MAX_FLAT];   /* [step]: where the peer's message lies */
 } rd_exchange;
 
+/* Peers: every wire that has transfers gets its turn. */
+typedef struct rd_peers {
+    rd_wire *served;        /* last; the one after it is next */
+    int busy;               /* wires with transfers that are not done */
+    size_t home;            /* bytes of its own chunk that the rank has kept */
+    bool opens;
+    rd_transfer opening[2]; /* to the next rank, from the one before */
+    unsigned char nothing[1];
+} rd_peers;
+
 typedef struct rd_op {
     rondo_plan plan;
     const rondo_step *steps; /* of the plan, all of them: they depend on neither count nor bounds, so callers keep them */
@@ -118,18 +148,30 @@ typedef struct rd_op {
     const rd_reduction *reduction; /* also tells the element size of pure moves */
     rd_wiring *wiring;
     uint64_t signature;
+    rd_transfer *transfers; /* of peers: the caller's; see rd_peers_transfers and rd_op_transfers */
+    int transfer_count;
     rd_trace *trace; /* NULL: none */
     size_t slice_elements;
     int block;
     rd_flow flow[RD_MAX_CHANNELS];
     rd_flat flat;
     rd_exchange exchange;
+    rd_peers peers;
     /* of a failure, and for messages */
     rondo_link_result failure;
     const rd_wire *failed;
 } rd_op;
 
-/* Starts an operation. plan, steps, buffers, reduction, wiring and signature are set; fills in the rest. */
+/* The transfers of a gather, scatter or all-to-all, whose plan, steps, buffers, reduction and signature are set: fills in
+ * the list, which has room for 2(N-1), and returns how many. out, in: wires by rank. They become op->transfers. */
+int rd_peers_transfers(const rd_op *op, rd_wire *out, rd_wire *in, rd_transfer *list);
+
+/* Makes op an operation of these transfers alone: sends and receives, no collective. It has no steps, buffers,
+ * reduction, wiring or signature, does not open, and leaves no slices in a trace. */
+void rd_op_transfers(rd_op *op, rd_transfer *list, int count);
+
+/* Starts an operation. plan, steps, buffers, reduction, wiring and signature are set, of peers the transfers, too; fills
+ * in the rest. */
 void rd_op_start(rd_op *op);
 
 /* Does what can be done now. RD_MOVED: something, call again; RD_IDLE: nothing, wait; RD_FAILED: op->failure, ->failed. */
@@ -172,6 +214,10 @@ int rd_flat_waits_for(const rd_op *op, bool *to_receive);
 bool rd_flat_withdraw(rd_op *op);
 void rd_exchange_start(rd_op *op);
 rd_progress rd_exchange_advance(rd_op *op);
+void rd_peers_start(rd_op *op);
+rd_progress rd_peers_advance(rd_op *op);
+rondo_link_result rd_peers_arm(rd_op *op, rondo_bell *bell, const rd_wire **which); /* gave the answer */
+int rd_peers_waits_for(const rd_op *op, bool *to_receive);
 rondo_link_result rd_exchange_arm(rd_op *op, rondo_bell *bell);
 const rd_wire *rd_exchange_look(const rd_op *op);
 
