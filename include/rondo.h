@@ -190,6 +190,21 @@ RONDO_API rondo_result rondo_broadcast(const void *send, void *recv, size_t coun
 RONDO_API rondo_result rondo_reduce(const void *send, void *recv, size_t count, rondo_dtype dtype, rondo_op op,
                                     int root, rondo_comm *comm, rondo_stream *stream);
 
+/* recv on root, world_size * count elements, becomes the ranks' send buffers in rank order; recv elsewhere is unused.
+ * In place on root: send == recv + rank * count. */
+RONDO_API rondo_result rondo_gather(const void *send, void *recv, size_t count, rondo_dtype dtype, int root,
+                                    rondo_comm *comm, rondo_stream *stream);
+
+/* recv on rank r becomes the r-th part of root's send, world_size * count elements; send elsewhere is unused.
+ * In place on root: recv == send + rank * count. */
+RONDO_API rondo_result rondo_scatter(const void *send, void *recv, size_t count, rondo_dtype dtype, int root,
+                                     rondo_comm *comm, rondo_stream *stream);
+
+/* Part r of recv becomes the part of rank r's send that is for this rank; both hold world_size * count_per_rank
+ * elements and must be apart. Makes a link between every two ranks at its first use. */
+RONDO_API rondo_result rondo_all_to_all(const void *send, void *recv, size_t count_per_rank, rondo_dtype dtype,
+                                        rondo_comm *comm, rondo_stream *stream);
+
 /* Returns when every rank has called it. */
 RONDO_API rondo_result rondo_barrier(rondo_comm *comm, rondo_stream *stream);
 
@@ -236,6 +251,18 @@ RONDO_API void rondo_work_free(rondo_work *work);
  * counts. If a call inside is refused, nothing runs and end returns its result. */
 RONDO_API rondo_result rondo_group_start(void);
 RONDO_API rondo_result rondo_group_end(void);
+
+/* ---- Messages -----------------------------------------------------------------------------------------------
+ *
+ * From one rank to another, in the order in which they are sent; collectives neither wait for them nor hold them up.
+ * Both ends must name the same count and type, else RONDO_MISMATCH. A send is done when send may be changed; whether
+ * the message was received by then depends on its size. Outside a group a send may thus wait for its receive; inside,
+ * all sends and receives go on at once, also to and from the rank itself. The first message to a rank makes a link to
+ * it. A rank that left is an error for those who wait for its message. */
+RONDO_API rondo_result rondo_send(const void *send, size_t count, rondo_dtype dtype, int peer, rondo_comm *comm,
+                                  rondo_stream *stream);
+RONDO_API rondo_result rondo_recv(void *recv, size_t count, rondo_dtype dtype, int peer, rondo_comm *comm,
+                                  rondo_stream *stream);
 
 /* ---- Memory ------------------------------------------------------------------------------------------------- */
 

@@ -13,6 +13,19 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+/* Visit and greet. */
+static rondo_result greet(rd_member *member, int peer, int index, bool over_unix, int64_t deadline, const rd_greeting *greeting,
+                          int *fd)
+{
+    int connected;
+    rondo_result result = rd_member_visit(member, peer, index, over_unix, deadline, &connected);
+    if (result != RONDO_SUCCESS) return result;
+    result = rd_greeting_send(connected, greeting, deadline);
+    if (result == RONDO_SUCCESS) *fd = connected;
+    else close(connected);
+    return result;
+}
+
 static void check_all(const struct run *run)
 {
     for (int i = 0; i < run->world; i++)
@@ -66,7 +79,7 @@ static void greet_all(rank *r)
         for (int index = 0; index < 3 && result == RONDO_SUCCESS && peer != r->me; index++) {
             rd_greeting greeting = greeting_of(r->me, peer, index, over_unix);
             int word = r->me * 100 + peer * 10 + index;
-            result = rd_member_greet(r->member, peer, index, over_unix, deadline, &greeting, &fds[made]);
+            result = greet(r->member, peer, index, over_unix, deadline, &greeting, &fds[made]);
             for (int i = 0; i < greeting.fd_count; i++) close(greeting.fds[i]);
             if (result == RONDO_SUCCESS) result = rd_sock_send(fds[made++], &word, sizeof word, deadline);
         }
@@ -130,7 +143,7 @@ static void greet_early(rank *r)
     if (result == RONDO_SUCCESS) result = rd_member_set_contacts(r->member, r->contacts);
     if (r->me == 0) {
         rd_greeting greeting = greeting_of(0, 1, 2, true);
-        if (result == RONDO_SUCCESS) result = rd_member_greet(r->member, 1, 2, true, deadline, &greeting, &fd);
+        if (result == RONDO_SUCCESS) result = greet(r->member, 1, 2, true, deadline, &greeting, &fd);
         for (int i = 0; i < greeting.fd_count; i++) close(greeting.fds[i]);
         r->run->step++;
     } else if (result == RONDO_SUCCESS) {
@@ -173,10 +186,10 @@ static void misbehave(rank *r)
     wait_for_int(&r->run->step, 2, LIMIT_S);
     if (r->me == 0 && result == RONDO_SUCCESS) {
         result = RONDO_INTERNAL_ERROR;
-        if (rd_member_greet(r->member, 1, 0, true, deadline, &greeting, &fd) != RONDO_INVALID_ARGUMENT) goto done;
+        if (greet(r->member, 1, 0, true, deadline, &greeting, &fd) != RONDO_INVALID_ARGUMENT) goto done;
         greeting = (rd_greeting){.fd_count = 1};
-        if (rd_member_greet(r->member, 1, 0, false, deadline, &greeting, &fd) != RONDO_INVALID_ARGUMENT) goto done;
-        if (rd_member_greet(r->member, 2, 0, true, deadline, &greeting, &fd) != RONDO_INVALID_ARGUMENT) goto done;
+        if (greet(r->member, 1, 0, false, deadline, &greeting, &fd) != RONDO_INVALID_ARGUMENT) goto done;
+        if (greet(r->member, 2, 0, true, deadline, &greeting, &fd) != RONDO_INVALID_ARGUMENT) goto done;
         if (rd_member_dial(r->member, 1, RD_PURPOSE_GREETING, 0, true, deadline, &silent) != RONDO_SUCCESS) goto done;
         for (int i = 0; i < 2; i++) {
             if (rd_member_dial(r->member, 1, RD_PURPOSE_GREETING, 0, true, deadline, &fd) != RONDO_SUCCESS) goto done;

@@ -96,7 +96,7 @@ typedef struct rd_member_ops {
     void (*wake)(void *context);
     /* What this rank does now; the report comes zeroed. */
     void (*report)(void *context, unsigned char report[RD_REPORT_BYTES]);
-    /* A peer made this connection by rd_member_greet. Takes over fd, which is non-blocking, and greeting's descriptors.
+    /* A peer made this connection by rd_member_visit. Takes over fd, which is non-blocking, and greeting's descriptors.
      * Never before rd_member_set_contacts. */
     void (*greeted)(void *context, int peer, int index, int fd, const rd_greeting *greeting);
 } rd_member_ops;
@@ -118,10 +118,11 @@ rondo_result rd_member_connect(rd_member *member, int peer, int purpose, int ind
 /* Waits for the connection that `peer` makes with the same purpose and index. */
 rondo_result rd_member_accept(rd_member *member, int peer, int purpose, int index, int64_t deadline, int *fd);
 
-/* Connects as rd_member_connect does, but nobody need wait at the peer: its service thread hands the connection to
- * ops->greeted with the greeting. Takes over none of its descriptors. */
-rondo_result rd_member_greet(rd_member *member, int peer, int index, bool over_unix, int64_t deadline,
-                             const rd_greeting *greeting, int *fd);
+/* Connects as rd_member_connect does, but nobody need wait at the peer: as soon as the greeting, the first bytes on this
+ * connection, is there, its service thread hands both to ops->greeted. */
+rondo_result rd_member_visit(rd_member *member, int peer, int index, bool over_unix, int64_t deadline, int *fd);
+/* Takes over none of its descriptors. */
+rondo_result rd_greeting_send(int fd, const rd_greeting *greeting, int64_t deadline);
 
 /* Makes the control connections: to ranks at distances of powers of two (both directions, over unix sockets where
  * over_unix[peer], else TCP), each with the other's pidfd on one host. From then on a peer's death reaches `stop`

@@ -161,29 +161,28 @@ void rd_greet_close(rd_member *member, bool forked)
 
 /* ---- Greeting ---- */
 
-rondo_result rd_member_greet(rd_member *member, int peer, int index, bool over_unix, int64_t deadline,
-                             const rd_greeting *greeting, int *fd)
+rondo_result rd_member_visit(rd_member *member, int peer, int index, bool over_unix, int64_t deadline, int *fd)
+{
+    int connected;
+    RD_TRY(rd_member_check_peer(member, peer, 0, index));
+    RD_TRY(rd_member_dial(member, peer, RD_PURPOSE_GREETING, index, over_unix, deadline, &connected));
+    rd_service_lock();
+    rd_disown(connected);
+    rd_service_unlock();
+    *fd = connected;
+    return RONDO_SUCCESS;
+}
+
+rondo_result rd_greeting_send(int fd, const rd_greeting *greeting, int64_t deadline)
 {
     unsigned char bytes[HEAD + MOST_BYTES];
     rd_writer w = {bytes, sizeof bytes, false};
-    int connected;
-    RD_TRY(rd_member_check_peer(member, peer, 0, index));
-    if (greeting->bytes > MOST_BYTES || greeting->fd_count < 0 || greeting->fd_count > (over_unix ? RD_SOCK_FDS : 0))
+    if (greeting->bytes > MOST_BYTES || greeting->fd_count < 0 || greeting->fd_count > RD_SOCK_FDS)
         return rd_fail(RONDO_INVALID_ARGUMENT,
-                       "a greeting has 0 to %d bytes and, over a unix socket, 0 to %d descriptors; this one has %u and %d",
-                       MOST_BYTES, RD_SOCK_FDS, greeting->bytes, greeting->fd_count);
+                       "a greeting has 0 to %d bytes and 0 to %d descriptors; this one has %u and %d", MOST_BYTES,
+                       RD_SOCK_FDS, greeting->bytes, greeting->fd_count);
     rd_write_u32(&w, greeting->bytes);
     rd_write_u32(&w, (uint32_t)greeting->fd_count);
     rd_write_bytes(&w, greeting->data, greeting->bytes);
-    RD_TRY(rd_member_dial(member, peer, RD_PURPOSE_GREETING, index, over_unix, deadline, &connected));
-    rondo_result result =
-        rd_sock_send_fds(connected, bytes, sizeof bytes - w.left, greeting->fds, greeting->fd_count, deadline);
-    rd_service_lock();
-    if (result == RONDO_SUCCESS)
-        rd_disown(connected);
-    else
-        rd_close_owned(connected);
-    rd_service_unlock();
-    if (result == RONDO_SUCCESS) *fd = connected;
-    return result;
+    return rd_sock_send_fds(fd, bytes, sizeof bytes - w.left, greeting->fds, greeting->fd_count, deadline);
 }

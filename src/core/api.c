@@ -39,6 +39,39 @@ rondo_result rondo_reduce(const void *send, void *recv, size_t count, rondo_dtyp
     return rd_call_run(comm, &call, stream);
 }
 
+rondo_result rondo_gather(const void *send, void *recv, size_t count, rondo_dtype dtype, int root, rondo_comm *comm,
+                          rondo_stream *stream)
+{
+    rd_call call = {"rondo_gather", RONDO_COLL_GATHER, send, recv, count, dtype, RONDO_SUM, root, false, RD_KIND_COLLECTIVE};
+    return rd_call_run(comm, &call, stream);
+}
+
+rondo_result rondo_scatter(const void *send, void *recv, size_t count, rondo_dtype dtype, int root, rondo_comm *comm,
+                           rondo_stream *stream)
+{
+    rd_call call = {"rondo_scatter", RONDO_COLL_SCATTER, send, recv, count, dtype, RONDO_SUM, root, false, RD_KIND_COLLECTIVE};
+    return rd_call_run(comm, &call, stream);
+}
+
+rondo_result rondo_all_to_all(const void *send, void *recv, size_t count_per_rank, rondo_dtype dtype, rondo_comm *comm,
+                              rondo_stream *stream)
+{
+    rd_call call = {"rondo_all_to_all", RONDO_COLL_ALL_TO_ALL, send, recv, count_per_rank, dtype, RONDO_SUM, 0, false, RD_KIND_COLLECTIVE};
+    return rd_call_run(comm, &call, stream);
+}
+
+rondo_result rondo_send(const void *send, size_t count, rondo_dtype dtype, int peer, rondo_comm *comm, rondo_stream *stream)
+{
+    rd_call call = {"rondo_send", RONDO_COLLECTIVES, send, NULL, count, dtype, RONDO_SUM, peer, false, RD_KIND_SEND};
+    return rd_call_run(comm, &call, stream);
+}
+
+rondo_result rondo_recv(void *recv, size_t count, rondo_dtype dtype, int peer, rondo_comm *comm, rondo_stream *stream)
+{
+    rd_call call = {"rondo_recv", RONDO_COLLECTIVES, NULL, recv, count, dtype, RONDO_SUM, peer, false, RD_KIND_RECV};
+    return rd_call_run(comm, &call, stream);
+}
+
 /* An all-reduce of nothing: its empty slices return only when all have called. */
 rondo_result rondo_barrier(rondo_comm *comm, rondo_stream *stream)
 {

@@ -52,15 +52,20 @@ typedef struct rd_task {
     uint64_t ticket;     /* tasks of a communicator run in the order of their tickets */
     rondo_result result; /* RONDO_IN_PROGRESS until it has one */
     bool started;
-    bool running;        /* comm->op carries out calls[at] to calls[at + fused - 1] */
+    bool running;        /* comm->op carries out the `fused` calls from calls[at] on */
     int at, fused;
+    bool passing;        /* comm->messages carries out the sends and receives among the calls */
+    int messages;
+    uint64_t entry, first_message; /* in the flight record, of what runs */
     int64_t deadline, warn_at; /* of what runs now; 0: not yet looked at the clock */
+    bool bereft;               /* nothing could be done, and a message's peer was gone: if that is so again, it is over */
     bool warned;               /* that a rank is stopped */
-    struct rd_entry *entry;    /* of what runs now, in the flight record */
     long moved;                /* advances that did something */
     bool queued;               /* a stream has it: nobody is inside a call while it runs */
     char *error;               /* what failed, if it is queued; whoever has the task frees it */
 } rd_task;
+
+static inline bool rd_is_message(const rd_call *call) { return call->kind == RD_KIND_SEND || call->kind == RD_KIND_RECV; }
 
 /* ---- call.c ---- */
 
@@ -84,6 +89,9 @@ rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count);
 int rd_fusable(const rd_call *calls, int count);
 /* After comm->op is done: hands out the results of fused calls. */
 void rd_unfuse(rondo_comm *comm, const rd_call *calls, int count);
+/* comm->messages for the sends and receives among the calls; those to the rank itself are done here. Returns how many there
+ * are in *messages. */
+rondo_result rd_prepare_messages(rondo_comm *comm, const rd_call *calls, int count, int *messages);
 
 /* ---- task.c ---- */
 
@@ -92,17 +100,21 @@ void rd_task_init(rd_task *task, rondo_comm *comm, const rd_call *calls, int cou
 void rd_task_take_ticket(rd_task *task);
 bool rd_task_is_next(const rd_task *task);
 void rd_task_wait_turn(rd_task *task);
-/* Does what can be done. RD_DONE: all its calls are done; RD_FAILED: task->result is set, or comm->op says how. */
+/* Waits for all tasks of the communicator. By a thread that is inside a call. */
+void rd_tasks_drain(rondo_comm *comm);
+
+/* Does what can be done. RD_DONE: all its calls are done; RD_FAILED: task->result is set, or the operation that
+ * rd_task_stuck gives says how. */
 rd_progress rd_task_advance(rd_task *task);
 rd_progress rd_task_arm(rd_task *task);
 /* After arm: RD_FAILED if a peer makes another call. */
 rd_progress rd_task_look(rd_task *task);
-/* The call that is running, for messages. */
-const rd_call *rd_task_call(const rd_task *task);
+/* The operation that failed or is not done, and, for messages, the call. */
+const rd_op *rd_task_stuck(const rd_task *task, const rd_call **call);
+/* A rank that is gone, and with which a message is not done; it never will be, if nothing can be done now. -1: none. */
+int rd_task_bereft(const rd_task *task);
 /* The task has its result; the next one on its communicator may go. */
 void rd_task_finish(rd_task *task, rondo_result result);
-/* Waits for all tasks of the communicator. By a thread that is inside a call. */
-void rd_tasks_drain(rondo_comm *comm);
 
 /* ---- wait.c ---- */
 
@@ -119,6 +131,7 @@ void rd_describe_call(const rondo_comm *comm, const rd_call *call, char text[RD_
 rondo_result rd_explain_failure(rd_task *task);
 rondo_result rd_explain_timeout(rd_task *task);
 rondo_result rd_explain_left(rd_task *task, const char *left);
+rondo_result rd_explain_bereft(rd_task *task);
 /* Warnings: the call has become slow; it waits while a rank is stopped (false: none is). */
 void rd_explain_slow(rd_task *task);
 bool rd_explain_stopped(rd_task *task);

@@ -41,7 +41,7 @@ static rondo_result unpack(rd_card *card, const unsigned char bytes[CARD_BYTES])
 static rondo_result make(const rondo_comm *comm, const rd_contact *contact, rd_card *card)
 {
     const rd_settings *s = &comm->settings;
-    *card = (rd_card){.wire_version = RD_WIRE_VERSION, .channels = (uint32_t)s->channels, .sockets = (uint32_t)s->sockets,
+    *card = (rd_card){.wire_version = RD_LINK_VERSION, .channels = (uint32_t)s->channels, .sockets = (uint32_t)s->sockets,
                       .transport = (uint32_t)s->transport, .algo = (uint32_t)s->algo, .numerics = (uint32_t)s->numerics, .flat_ranks = (uint32_t)s->flat_ranks,
                       .slice_bytes = (uint64_t)s->slice_bytes, .contact = *contact};
     return rd_place_here(&card->place);

@@ -7,7 +7,7 @@
 
 #include "core/comm.h"
 
-#define RD_WIRE_VERSION 1
+#define RD_LINK_VERSION 2
 
 /* What a rank tells all others; its bytes: docs/wire.md. */
 typedef struct rd_card {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/comm.h"
+#include "core/group.h"
 
 #include "base/dtype.h"
 #include "base/process.h"
@@ -47,8 +47,11 @@ static rondo_result check_buffers(const rondo_comm *comm, const rd_call *call)
 {
     size_t part = call->count * rd_dtype_bytes(call->dtype), all = part * (size_t)comm->size;
     size_t mine = part * (size_t)comm->rank;
-    bool sends = call->collective != RONDO_COLL_BROADCAST || comm->rank == call->root;
-    bool receives = call->collective != RONDO_COLL_REDUCE || comm->rank == call->root;
+    bool at_root = comm->rank == call->root;
+    bool sends = call->kind == RD_KIND_SEND ||
+                 (call->kind != RD_KIND_RECV && ((call->collective != RONDO_COLL_BROADCAST && call->collective != RONDO_COLL_SCATTER) || at_root));
+    bool receives = call->kind == RD_KIND_RECV ||
+                    (call->kind != RD_KIND_SEND && ((call->collective != RONDO_COLL_REDUCE && call->collective != RONDO_COLL_GATHER) || at_root));
     if (sends) RD_TRY(check_pointer(call, "send", call->send));
     if (receives) RD_TRY(check_pointer(call, "recv", call->recv));
     if (!sends || !receives) return RONDO_SUCCESS;
@@ -56,6 +59,9 @@ static rondo_result check_buffers(const rondo_comm *comm, const rd_call *call)
     case RONDO_COLL_REDUCE_SCATTER:
         return check_overlap(call, all, part, mine, 0, "recv == send + rank * recv_count");
     case RONDO_COLL_ALL_GATHER: return check_overlap(call, part, all, 0, mine, "send == recv + rank * send_count");
+    case RONDO_COLL_GATHER: return check_overlap(call, part, all, 0, mine, "send == recv + rank * count");
+    case RONDO_COLL_SCATTER: return check_overlap(call, all, part, mine, 0, "recv == send + rank * count");
+    case RONDO_COLL_ALL_TO_ALL: return check_overlap(call, all, all, SIZE_MAX, 0, "there is no such form of an all-to-all");
     default: return check_overlap(call, part, part, 0, 0, "recv == send");
     }
 }
@@ -70,12 +76,15 @@ rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call)
         return rd_fail(RONDO_INVALID_ARGUMENT, "%s: op is %d; the operators are 0 to %d (RONDO_SUM to RONDO_AVG)",
                        call->name, (int)call->op, RONDO_OPS - 1);
     if (call->root < 0 || call->root >= comm->size)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: root is %d; with %d ranks it must be 0 to %d", call->name, call->root,
-                       comm->size, comm->size - 1);
-    bool gathers = call->collective == RONDO_COLL_REDUCE_SCATTER || call->collective == RONDO_COLL_ALL_GATHER;
-    size_t most = MOST_BYTES / bytes / (gathers ? (size_t)comm->size : 1);
+        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: %s is %d; with %d ranks it must be 0 to %d", call->name,
+                       rd_is_message(call) ? "peer" : "root", call->root, comm->size, comm->size - 1);
+    if (rd_is_message(call) && call->root == comm->rank && !rd_group_is_open())
+        return rd_fail(RONDO_INVALID_USAGE, "%s: peer is %d, which is this rank; to send to itself a rank sends and receives in one "
+                       "group", call->name, call->root);
+    bool once = rd_is_message(call) || call->collective == RONDO_COLL_ALL_REDUCE || rondo_is_chain((int32_t)call->collective);
+    size_t most = MOST_BYTES / bytes / (once ? 1 : (size_t)comm->size);
     if (call->count > most)
         return rd_fail(RONDO_INVALID_ARGUMENT, "%s: count is %zu; with %zu-byte elements%s it must be 0 to %zu",
-                       call->name, call->count, bytes, gathers ? " on every rank" : "", most);
+                       call->name, call->count, bytes, once ? "" : " on every rank", most);
     return call->count ? check_buffers(comm, call) : RONDO_SUCCESS;
 }

@@ -16,6 +16,8 @@ void rd_comm_discard(rondo_comm *comm)
     rd_record_delist(comm);
     rd_member_close(comm->member);
     rd_comm_disconnect(comm);
+    rd_links_close(comm);
+    for (int lane = 0; lane < RD_LANES; lane++) free(comm->transfers[lane]);
     rd_comm_forget_memory(comm);
     free(comm->out);
     free(comm->in);

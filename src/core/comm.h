@@ -6,6 +6,8 @@
  *   card.c     what ranks tell one another first; the ring's order
  *   connect.c  the links
  *   api.c      the collectives, each a description of the call and one line
+ *   hello.c    the first bytes of a link
+ *   links.c    links beyond the ring's neighbours, made on demand
  *   stop.c     how a communicator ends, once
  *   memory.c   rondo_mem_alloc and registration
  * and call.h has the files through which a call goes.
@@ -18,6 +20,7 @@
 #include "base/status.h"
 #include "boot/boot.h"
 #include "core/call.h"
+#include "core/links.h"
 #include "core/record.h"
 #include "reduce/reduce.h"
 #include "topo/topo.h"
@@ -75,6 +78,10 @@ struct rondo_comm {
     rd_reduction reductions[RONDO_DTYPES][RONDO_OPS];
     rd_schedule schedules[RONDO_ALGOS][RONDO_COLLECTIVES][2]; /* [algo][collective][wide] */
     rd_op op;             /* the collective in progress */
+    rd_links links;       /* beyond the ring */
+    rd_op messages;       /* the sends and receives in progress */
+    rd_transfer *transfers[RD_LANES]; /* of messages, of op */
+    int transfer_room[RD_LANES];
     unsigned char *fused; /* where small all-reduces lie one after the other, to run as one */
     size_t fused_room;
     rd_recorder *recorder;

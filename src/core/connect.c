@@ -8,6 +8,7 @@
  *   4. a second exchange says what came of it, and is the barrier after which every rank may send
  */
 #include "core/card.h"
+#include "core/hello.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -33,15 +34,6 @@ typedef struct rd_outcome {
     uint32_t staged; /* some link of the ring has no slots */
 } rd_outcome;
 
-/* The first bytes on a link's connection, from its sending end; answered by the same from the other. Their form:
- * docs/wire.md. */
-typedef struct rd_link_hello {
-    uint32_t version, sockets, slots, fd_count, bytes;
-    uint64_t slot_bytes;
-    char transport[8];
-} rd_link_hello;
-#define HELLO_BYTES (5 * 4 + 8 + 8 + 128) /* and the offer's data */
-
 typedef struct rd_connecting {
     rondo_comm *comm;
     rd_card *cards;
@@ -66,56 +58,6 @@ static int links_with(const rd_connecting *c, int peer, int neighbour)
     return c->flat ? 1 : 0;
 }
 
-static rondo_result send_hello(int fd, const rondo_transport *transport, const rondo_link_spec *spec,
-                               const rondo_offer *offer, int64_t deadline)
-{
-    unsigned char bytes[HELLO_BYTES];
-    rd_writer w = {.at = bytes, .left = sizeof bytes};
-    const uint32_t words[] = {RD_WIRE_VERSION, (uint32_t)spec->socket_count, spec->slots, (uint32_t)offer->fd_count, offer->bytes};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) rd_write_u32(&w, words[i]);
-    rd_write_u64(&w, spec->slot_bytes);
-    rd_write_text(&w, transport->name, 8);
-    rd_write_bytes(&w, offer->data, sizeof offer->data);
-    rondo_result result = rd_sock_send(fd, bytes, sizeof bytes, deadline);
-    if (result == RONDO_SUCCESS && offer->fd_count)
-        result = rd_sock_send_fds(fd, "f", 1, offer->fds, offer->fd_count, deadline);
-    return result;
-}
-
-static rondo_result recv_hello(int fd, rd_link_hello *hello, rondo_offer *offer, int64_t deadline)
-{
-    char f;
-    unsigned char bytes[HELLO_BYTES];
-    RD_TRY(rd_sock_recv(fd, bytes, sizeof bytes, deadline));
-    rd_reader r = {.at = bytes, .left = sizeof bytes};
-    uint32_t *const words[] = {&hello->version, &hello->sockets, &hello->slots, &hello->fd_count, &hello->bytes};
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) *words[i] = rd_read_u32(&r);
-    hello->slot_bytes = rd_read_u64(&r);
-    rd_read_text(&r, hello->transport, sizeof hello->transport, 8);
-    rd_read_bytes(&r, offer->data, sizeof offer->data);
-    if (hello->version != RD_WIRE_VERSION || hello->bytes > sizeof offer->data || hello->fd_count > RONDO_OFFER_FDS ||
-        hello->sockets > sizeof((rondo_link_spec *)0)->sockets / sizeof(int))
-        return rd_fail(RONDO_REMOTE_ERROR, "a peer's offer of a link is damaged (version %u, %u bytes)", hello->version,
-                       hello->bytes);
-    offer->bytes = hello->bytes;
-    if (hello->fd_count) RD_TRY(rd_sock_recv_fds(fd, &f, 1, offer->fds, (int)hello->fd_count, deadline));
-    offer->fd_count = (int)hello->fd_count;
-    return RONDO_SUCCESS;
-}
-
-static const char *forced_transport(const rondo_comm *comm)
-{
-    static const char *const names[] = {NULL, "loop", "shm", "tcp"};
-    return names[comm->settings.transport];
-}
-
-static const rondo_transport *transport_named(const char *name)
-{
-    for (const rondo_transport *const *t = rd_transports; *t; t++)
-        if (!strcmp((*t)->name, name)) return *t;
-    return NULL;
-}
-
 /* The best transport that reaches peer, and a connection to it. */
 static rondo_result reach(rd_connecting *c, int peer, int channel, const rondo_transport **transport, int *fd)
 {
@@ -126,7 +68,7 @@ static rondo_result reach(rd_connecting *c, int peer, int channel, const rondo_t
                       : c->unix_ok[peer]          ? RONDO_REACH_HOST
                                                   : RONDO_REACH_NETWORK;
     for (;; far = RONDO_REACH_NETWORK) {
-        *transport = rd_transport_choose(far, forced_transport(comm), why, sizeof why);
+        *transport = rd_transport_choose(far, rd_forced_transport(comm), why, sizeof why);
         if (!*transport)
             return rd_fail(RONDO_INVALID_USAGE, "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,
                            lost[0] ? "; tried as one host: " : "", lost);
@@ -184,7 +126,7 @@ static rondo_result offer_link(rd_connecting *c, int peer, int channel)
         if (!transport->sockets) close(fd);
         return result;
     }
-    result = send_hello(fd, transport, &spec, &offer, c->deadline);
+    result = rd_hello_send(fd, transport, &spec, &offer, c->deadline);
     rd_offer_close(&offer);
     c->open[channel * comm->size + peer] = fd;
     return result;
@@ -194,7 +136,7 @@ static rondo_result offer_link(rd_connecting *c, int peer, int channel)
 static rondo_result check_offer(int peer, const rd_link_hello *hello, const rondo_link_spec *spec,
                                 const rondo_transport **transport)
 {
-    *transport = transport_named(hello->transport);
+    *transport = rd_transport_named(hello->transport);
     if (!*transport)
         return rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link over %s, which this build does not have", peer,
                        hello->transport);
@@ -214,7 +156,7 @@ static rondo_result accept_link(rd_connecting *c, int peer, int channel)
     rd_link_hello hello;
     int fd;
     RD_TRY(rd_member_accept(c->comm->member, peer, PURPOSE_LINK, channel, c->deadline, &fd));
-    rondo_result result = recv_hello(fd, &hello, &offer, c->deadline);
+    rondo_result result = rd_hello_recv(fd, &hello, &offer, c->deadline);
     if (result == RONDO_SUCCESS) result = check_offer(peer, &hello, &spec, &transport);
     if (result != RONDO_SUCCESS) {
         rd_offer_close(&offer);
@@ -230,7 +172,7 @@ static rondo_result accept_link(rd_connecting *c, int peer, int channel)
         }
     }
     result = transport->accept(&spec, &offer, &wire->link, &answer);
-    if (result == RONDO_SUCCESS) result = send_hello(fd, transport, &spec, &answer, c->deadline);
+    if (result == RONDO_SUCCESS) result = rd_hello_send(fd, transport, &spec, &answer, c->deadline);
     rd_offer_close(&answer);
     if (!transport->sockets) close(fd);
     return result;
@@ -240,10 +182,10 @@ static rondo_result complete_link(rd_connecting *c, int peer, int channel)
 {
     rondo_link *link = wire_out(c->comm, peer, channel)->link;
     int *fd = &c->open[channel * c->comm->size + peer];
-    const rondo_transport *transport = transport_named(link->ops->name);
+    const rondo_transport *transport = rd_transport_named(link->ops->name);
     rd_link_hello hello;
     rondo_offer answer = {0};
-    rondo_result result = recv_hello(*fd, &hello, &answer, c->deadline);
+    rondo_result result = rd_hello_recv(*fd, &hello, &answer, c->deadline);
     if (result == RONDO_SUCCESS) result = transport->complete(link, &answer);
     if (!transport->sockets) close(*fd);
     *fd = -1;
@@ -264,7 +206,7 @@ static void close_unanswered(rd_connecting *c)
 {
     for (int i = 0; i < c->comm->size * RD_MAX_CHANNELS; i++) {
         const rondo_link *link = c->comm->out[i].link;
-        if (c->open[i] >= 0 && !(link && transport_named(link->ops->name)->sockets)) close(c->open[i]);
+        if (c->open[i] >= 0 && !(link && rd_transport_named(link->ops->name)->sockets)) close(c->open[i]);
     }
 }
 
@@ -342,6 +284,8 @@ static rondo_result make_links(rd_connecting *c, rd_table *table)
     c->flat = s->algo != RD_ALGO_RING && comm->size <= s->flat_ranks && comm->size <= RD_MAX_FLAT;
     for (int r = 0; r < comm->size; r++) {
         c->unix_ok[r] = rd_cards_may_share_host(&c->cards[r], &c->cards[comm->rank]);
+        comm->links.reach[r] = (unsigned char)(rd_cards_share_process(&c->cards[r], &c->cards[comm->rank]) ? RONDO_REACH_PROCESS
+                                               : c->unix_ok[r] ? RONDO_REACH_HOST : RONDO_REACH_NETWORK);
         c->flat = c->flat && c->unix_ok[r] && c->cards[r].transport != RD_TRANSPORT_TCP;
     }
     long each = HOST_BYTES / RD_FLAT_SLOTS / (comm->size - 1) / 4096 * 4096;

@@ -97,6 +97,15 @@ void rd_describe_call(const rondo_comm *comm, const rd_call *call, char descript
     else say(&text, " (call %llu on rank %d)", (unsigned long long)comm->calls, comm->rank);
 }
 
+/* The call that fails or waits, and its operation. */
+static const rd_op *describe_stuck(const rd_task *task, char what[RD_CALL_TEXT])
+{
+    const rd_call *call;
+    const rd_op *op = rd_task_stuck(task, &call);
+    rd_describe_call(task->comm, call, what);
+    return op;
+}
+
 /* ---- Ranks ---- */
 
 static void say_rank(rd_text *text, const rondo_comm *comm, int rank)
@@ -127,12 +136,19 @@ static void describe_state(const rd_answer *answer, char *description, size_t by
     if (answer->state == RD_SILENT) say(&text, "no answer");
     else if (answer->state == RD_IS_DEAD) say(&text, "dead");
     else if (answer->state == RD_IS_LEFT) say(&text, "left");
-    else if (!rd_report_unpack(answer->report, &report) || !report.called)
+    else if (!rd_report_unpack(answer->report, &report) || (!report.called && !report.passes))
         say(&text, answer->state == RD_IS_STOPPED ? "stopped" : "has not called anything yet");
-    else {
+    else if (!report.called) {
+        say(&text, "in ");
+        say_call(&text, &report.message, name_of(&report.message));
+    } else {
         say(&text, "call %llu, ", (unsigned long long)report.call.number);
         say_call(&text, &report.call, name_of(&report.call));
         if (report.call.ended_ns) say(&text, ", which is done, and no call since");
+        if (report.passes) {
+            say(&text, ", and in ");
+            say_call(&text, &report.message, name_of(&report.message));
+        }
         if (answer->state == RD_IS_STOPPED) say(&text, "; stopped");
     }
 }
@@ -172,7 +188,7 @@ static void say_all_states(rd_text *text, const rondo_comm *comm, const rd_answe
     }
 }
 
-static rondo_result explain_mismatch(rd_task *task, const char *what)
+static rondo_result explain_mismatch(rd_task *task, const rd_op *op, const char *what)
 {
     rondo_comm *comm = task->comm;
     char message[RD_ERROR_BYTES];
@@ -183,7 +199,7 @@ static rondo_result explain_mismatch(rd_task *task, const char *what)
         return rd_comm_stopped(comm);
     }
     say(&text, "%s does not match what ", what);
-    say_rank(&text, comm, comm->op.failed->link->peer);
+    say_rank(&text, comm, op->failed->link->peer);
     say(&text, " called: the ranks must make the same calls in the same order, with the same type, operator, root and count");
     if (answers) say_all_states(&text, comm, answers);
     free(answers);
@@ -195,21 +211,22 @@ static rondo_result explain_mismatch(rd_task *task, const char *what)
 rondo_result rd_explain_left(rd_task *task, const char *left)
 {
     char what[RD_CALL_TEXT], message[RD_ERROR_BYTES];
-    rd_describe_call(task->comm, rd_task_call(task), what);
+    describe_stuck(task, what);
     snprintf(message, sizeof message, "%s cannot complete: %s", what, left);
     return rd_comm_end(task->comm, RONDO_REMOTE_ERROR, message);
 }
 
-static rondo_result lost_link(rd_task *task, const char *what)
+static rondo_result lost_link(rd_task *task, const rd_op *op, const char *what)
 {
     rondo_comm *comm = task->comm;
-    const rondo_link *link = comm->op.failed->link;
+    const rondo_link *link = op->failed->link;
     char message[RD_ERROR_BYTES], peer[256], reason[512];
-    snprintf(reason, sizeof reason, "%s", comm->op.failure == RONDO_LINK_BROKEN ? rd_last_error() : "the link was closed");
+    snprintf(reason, sizeof reason, "%s", op->failure == RONDO_LINK_BROKEN ? rd_last_error() : "the link was closed");
     /* The data link often hears of a death first; the control plane knows who died and how. */
     for (int64_t until = rd_now() + REASON_NS; !rd_comm_stopped(comm) && rd_now() < until;) {
         char left[512];
         if (rd_member_left(comm->member, comm->calls - 1, left, sizeof left)) return rd_explain_left(task, left);
+        if (rd_member_is_gone(comm->member, link->peer)) break;
         rd_bell_arm(&comm->bell);
         rd_bell_sleep(&comm->bell, 10000000);
     }
@@ -221,11 +238,19 @@ static rondo_result lost_link(rd_task *task, const char *what)
 
 rondo_result rd_explain_failure(rd_task *task)
 {
-    rondo_comm *comm = task->comm;
     char what[RD_CALL_TEXT];
-    rd_describe_call(comm, rd_task_call(task), what);
-    if (!comm->op.failed) return rd_comm_end(comm, RONDO_INTERNAL_ERROR, "the executor's counters broke their inequality");
-    return comm->op.failure == RONDO_LINK_MISMATCH ? explain_mismatch(task, what) : lost_link(task, what);
+    const rd_op *op = describe_stuck(task, what);
+    if (!op->failed) return rd_comm_end(task->comm, RONDO_INTERNAL_ERROR, "the executor's counters broke their inequality");
+    return op->failure == RONDO_LINK_MISMATCH ? explain_mismatch(task, op, what) : lost_link(task, op, what);
+}
+
+rondo_result rd_explain_bereft(rd_task *task)
+{
+    char what[RD_CALL_TEXT], message[RD_ERROR_BYTES], peer[256];
+    describe_stuck(task, what);
+    rd_member_peer_name(task->comm->member, rd_task_bereft(task), peer, sizeof peer);
+    snprintf(message, sizeof message, "%s cannot complete: %s is gone", what, peer);
+    return rd_comm_end(task->comm, RONDO_REMOTE_ERROR, message);
 }
 
 /* ---- Calls that take long ---- */
@@ -265,13 +290,31 @@ static bool say_hindrance(rd_text *text, rondo_comm *comm, int rank, const rd_an
     return true;
 }
 
+/* What the peer of a message does. */
+static void say_partner(rd_text *text, rondo_comm *comm, int peer, const rd_answer *answers)
+{
+    char state[2 * RD_CALL_TEXT + 64];
+    say(text, "; ");
+    say_rank(text, comm, peer);
+    if (!answers) return;
+    describe_state(&answers[peer], state, sizeof state);
+    say(text, ": %s", state);
+}
+
 /* Who keeps the call from completing; who all is where it should be, what this rank waits for. */
 static void say_hindrances(rd_text *text, rd_task *task, double seconds)
 {
     rondo_comm *comm = task->comm;
     enum { MOST = 8 };
     int hindrances = 0;
+    const rd_call *call;
+    const rd_op *op = rd_task_stuck(task, &call);
     rd_answer *answers = ask_all(comm, seconds);
+    if (rd_is_message(call)) {
+        say_partner(text, comm, call->root, answers);
+        free(answers);
+        return;
+    }
     for (int rank = 0; answers && rank < comm->size; rank++) {
         if (rank == comm->rank) continue;
         if (hindrances < MOST) hindrances += say_hindrance(text, comm, rank, &answers[rank], comm->calls);
@@ -280,7 +323,7 @@ static void say_hindrances(rd_text *text, rd_task *task, double seconds)
     free(answers);
     if (hindrances) return;
     bool to_receive = true;
-    int rank = rd_op_waits_for(&comm->op, &to_receive);
+    int rank = rd_op_waits_for(op, &to_receive);
     say(text, "; all ranks have called it, and this one waits for %s ", to_receive ? "data from" : "room to send to");
     if (rank >= 0) say_rank(text, comm, rank);
     else say(text, "another");
@@ -291,7 +334,7 @@ rondo_result rd_explain_timeout(rd_task *task)
     rondo_comm *comm = task->comm;
     char what[RD_CALL_TEXT], message[RD_ERROR_BYTES];
     rd_text text = {message, sizeof message};
-    rd_describe_call(comm, rd_task_call(task), what);
+    describe_stuck(task, what);
     say(&text, "%s did not complete in %.3g s (RONDO_TIMEOUT sets the limit)", what, comm->settings.timeout_s);
     say_hindrances(&text, task, ANSWER_S);
     return rd_comm_end(comm, RONDO_TIMEOUT, message);
@@ -302,7 +345,7 @@ void rd_explain_slow(rd_task *task)
     rondo_comm *comm = task->comm;
     char what[RD_CALL_TEXT], message[RD_ERROR_BYTES];
     rd_text text = {message, sizeof message};
-    rd_describe_call(comm, rd_task_call(task), what);
+    describe_stuck(task, what);
     say(&text, "%s has not completed in %.3g s", what, comm->settings.slow_warning_s);
     say_hindrances(&text, task, SLOW_ANSWER_S);
     rd_log(RD_LOG_WARN, "%s", message);
@@ -315,7 +358,7 @@ bool rd_explain_stopped(rd_task *task)
     for (int rank = 0; rank < comm->size; rank++) {
         double since;
         if (rank == comm->rank || !rd_member_is_stopped(comm->member, rank, &since)) continue;
-        rd_describe_call(comm, rd_task_call(task), what);
+        describe_stuck(task, what);
         rd_member_peer_name(comm->member, rank, name, sizeof name);
         rd_log(RD_LOG_WARN, "%s waits, and %s is stopped (SIGSTOP, or a debugger)", what, name);
         return true;

@@ -4,6 +4,7 @@
  */
 #include "core/comm.h"
 
+#include "base/clock.h"
 #include "base/dtype.h"
 
 #include <stdlib.h>
@@ -38,6 +39,7 @@ static uint64_t signature_of(uint64_t number, const rd_call *calls, int count)
 /* On one host flat, and for a short message exchange; else, and where it is asked for, the ring. */
 static rondo_algo algorithm(const rondo_comm *comm, rondo_collective collective, size_t bytes)
 {
+    if (collective >= RONDO_COLL_GATHER) return RONDO_ALGO_PEERS;
     if (collective != RONDO_COLL_ALL_REDUCE || !comm->wiring.flat_out) return RONDO_ALGO_RING;
     bool brief = comm->settings.algo == RD_ALGO_EXCHANGE ? bytes <= comm->wiring.flat_bytes
                                                          : bytes * (size_t)(comm->size - 1) <= EXCHANGE_MOST;
@@ -116,11 +118,49 @@ void rd_unfuse(rondo_comm *comm, const rd_call *calls, int count)
 
 static void set_buffers(const rondo_comm *comm, const rd_call *call, rd_buffers *buffers)
 {
-    bool keeps = call->collective != RONDO_COLL_REDUCE || comm->rank == call->root;
+    rondo_collective c = call->collective;
+    bool keeps = (c != RONDO_COLL_REDUCE && c != RONDO_COLL_GATHER) || comm->rank == call->root;
     buffers->input = call->send;
     buffers->output = keeps ? call->recv : NULL;
-    buffers->input_whole = call->collective != RONDO_COLL_ALL_GATHER;
-    buffers->output_whole = call->collective != RONDO_COLL_REDUCE_SCATTER && call->collective != RONDO_COLL_REDUCE;
+    buffers->input_whole = c != RONDO_COLL_ALL_GATHER && c != RONDO_COLL_GATHER;
+    buffers->output_whole = c != RONDO_COLL_REDUCE_SCATTER && c != RONDO_COLL_REDUCE && c != RONDO_COLL_SCATTER;
+}
+
+static rondo_result make_room(rondo_comm *comm, rd_lane lane, int transfers)
+{
+    if (transfers <= comm->transfer_room[lane]) return RONDO_SUCCESS;
+    rd_transfer *list = realloc(comm->transfers[lane], (size_t)transfers * sizeof *list);
+    if (!list) return rd_fail_errno("no memory for %d transfers", transfers);
+    comm->transfers[lane] = list;
+    comm->transfer_room[lane] = transfers;
+    return RONDO_SUCCESS;
+}
+
+/* Links to all that this rank sends to; those from others arrive when they do. */
+static rondo_result make_links(rondo_comm *comm, rd_lane lane, const rd_transfer *list, int count)
+{
+    int64_t deadline = rd_deadline(comm->settings.timeout_s);
+    for (int i = 0; i < count; i++)
+        if (list[i].sends) RD_TRY(rd_links_make(comm, lane, list[i].peer, deadline));
+        else rd_links_take(comm, lane, list[i].peer);
+    return RONDO_SUCCESS;
+}
+
+static rondo_result set_transfers(rondo_comm *comm, rd_op *op)
+{
+    rd_links *links = &comm->links;
+    RD_TRY(make_room(comm, RD_LANE_COLLECTIVES, 2 * comm->size));
+    op->transfers = comm->transfers[RD_LANE_COLLECTIVES];
+    op->transfer_count = rd_peers_transfers(op, rd_links_out(links, comm->size, RD_LANE_COLLECTIVES, 0),
+                                            rd_links_in(links, comm->size, RD_LANE_COLLECTIVES, 0), op->transfers);
+    return make_links(comm, RD_LANE_COLLECTIVES, op->transfers, op->transfer_count);
+}
+
+/* The larger buffer of a call holds so many times its count. */
+static size_t times(const rondo_comm *comm, rondo_collective c)
+{
+    bool once = c == RONDO_COLL_ALL_REDUCE || c == RONDO_COLL_BROADCAST || c == RONDO_COLL_REDUCE;
+    return once ? 1 : (size_t)comm->size;
 }
 
 rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
@@ -136,8 +176,7 @@ rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
         call.send = call.recv = comm->fused;
         call.count = bytes_of(calls, count) / reduction->bytes;
     }
-    bool gathers = call.collective == RONDO_COLL_REDUCE_SCATTER || call.collective == RONDO_COLL_ALL_GATHER;
-    size_t whole = call.count * (gathers ? (size_t)comm->size : 1);
+    size_t whole = call.count * times(comm, call.collective);
     /* Narrow types are added up in float32 along the whole path: on a ring the partial sums travel so. */
     bool wide = call.reduces && reduction->wide_bytes > reduction->bytes;
     rondo_plan_init(&op->plan, call.collective, algorithm(comm, call.collective, whole * reduction->bytes), comm->size,
@@ -149,5 +188,59 @@ rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
     op->signature = signature_of(number, calls, count);
     op->trace = comm->trace;
     if (comm->trace) rd_trace_call(comm->trace, number, &op->plan, call.dtype, call.op, comm->wiring.channels);
-    return RONDO_SUCCESS;
+    return op->plan.algo == RONDO_ALGO_PEERS ? set_transfers(comm, op) : RONDO_SUCCESS;
+}
+
+/* ---- Messages ---- */
+
+/* The same at both ends: which message it is between the two, and what it holds. No tags yet: 0. */
+static uint64_t message_signature(uint64_t number, const rd_call *call)
+{
+    uint64_t tag = 0;
+    return mix(mix(mix(mix(0, RD_KIND_SEND), number), (uint64_t)call->dtype << 56 ^ call->count), tag);
+}
+
+/* A message to oneself: the n-th send and the n-th receive of a group belong together. */
+static rondo_result copy_own(const rondo_comm *comm, const rd_call *calls, int count)
+{
+    int s = 0, r = 0;
+    for (;; s++, r++) {
+        while (s < count && (calls[s].kind != RD_KIND_SEND || calls[s].root != comm->rank)) s++;
+        while (r < count && (calls[r].kind != RD_KIND_RECV || calls[r].root != comm->rank)) r++;
+        if (s == count && r == count) return RONDO_SUCCESS;
+        if (s == count || r == count)
+            return rd_fail(RONDO_MISMATCH, "%s of %zu elements: a rank sends to itself and receives from itself in one group, and "
+                           "as often; the other half is missing", calls[s < count ? s : r].name, calls[s < count ? s : r].count);
+        if (calls[s].count != calls[r].count || calls[s].dtype != calls[r].dtype)
+            return rd_fail(RONDO_MISMATCH, "rank %d sends itself %zu %s and receives %zu %s", comm->rank, calls[s].count,
+                           rd_dtype_name(calls[s].dtype), calls[r].count, rd_dtype_name(calls[r].dtype));
+        if (calls[s].count) memmove(calls[r].recv, calls[s].send, bytes_of(&calls[s], 1));
+    }
+}
+
+rondo_result rd_prepare_messages(rondo_comm *comm, const rd_call *calls, int count, int *messages)
+{
+    rd_links *links = &comm->links;
+    int n = 0;
+    RD_TRY(copy_own(comm, calls, count));
+    RD_TRY(make_room(comm, RD_LANE_MESSAGES, count));
+    for (int i = 0; i < count; i++) {
+        const rd_call *call = &calls[i];
+        if (!rd_is_message(call) || call->root == comm->rank) continue;
+        bool sends = call->kind == RD_KIND_SEND;
+        uint64_t number = sends ? ++links->sent[call->root] : ++links->received[call->root];
+        comm->transfers[RD_LANE_MESSAGES][n++] = (rd_transfer){
+            .wire = sends ? rd_links_out(links, comm->size, RD_LANE_MESSAGES, call->root)
+                          : rd_links_in(links, comm->size, RD_LANE_MESSAGES, call->root),
+            .sends = sends,
+            .at = sends ? (unsigned char *)(uintptr_t)call->send : call->recv, /* what is sent is only read */
+            .bytes = bytes_of(call, 1),
+            .signature = message_signature(number, call),
+            .step = i,
+            .peer = call->root,
+        };
+    }
+    *messages = n;
+    rd_op_transfers(&comm->messages, comm->transfers[RD_LANE_MESSAGES], n);
+    return make_links(comm, RD_LANE_MESSAGES, comm->transfers[RD_LANE_MESSAGES], n);
 }

@@ -32,7 +32,7 @@ rondo_result rd_recorder_open(rd_recorder **recorder)
 
 /* ---- Writing ---- */
 
-rd_entry *rd_record_begin(rd_recorder *recorder, const rd_call *calls, int together, uint64_t number)
+uint64_t rd_record_begin(rd_recorder *recorder, const rd_call *calls, int together, uint64_t number)
 {
     uint64_t index = GET(recorder->begun), count = 0;
     rd_entry *entry = &recorder->entries[index % RONDO_RECORD_CALLS];
@@ -46,11 +46,13 @@ rd_entry *rd_record_begin(rd_recorder *recorder, const rd_call *calls, int toget
     PUT(entry->ended, 0);
     PUT(entry->number, number);
     atomic_store_explicit(&recorder->begun, index + 1, memory_order_release);
-    return entry;
+    return index;
 }
 
-void rd_record_end(rd_entry *entry, rondo_result result)
+void rd_record_end(rd_recorder *recorder, uint64_t index, rondo_result result)
 {
+    rd_entry *entry = &recorder->entries[index % RONDO_RECORD_CALLS];
+    if (GET(recorder->begun) > index + RONDO_RECORD_CALLS) return; /* written over since */
     PUT(entry->root_result, (GET(entry->root_result) & UINT32_MAX) | (uint64_t)result << 32);
     PUT(entry->ended, rd_ticks());
 }

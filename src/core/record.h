@@ -30,9 +30,9 @@ typedef struct rd_recorder {
 } rd_recorder;
 
 rondo_result rd_recorder_open(rd_recorder **recorder);
-/* Returns the entry, to be ended. */
-rd_entry *rd_record_begin(rd_recorder *recorder, const rd_call *calls, int together, uint64_t number);
-void rd_record_end(rd_entry *entry, rondo_result result);
+/* Returns the entry's index, from 0, to be ended. */
+uint64_t rd_record_begin(rd_recorder *recorder, const rd_call *calls, int together, uint64_t number);
+void rd_record_end(rd_recorder *recorder, uint64_t index, rondo_result result);
 
 /* The latest collective (RD_KIND_SPLIT too), or the latest send or recv that has not ended. false: none. */
 bool rd_record_latest(const rd_recorder *recorder, bool collective, rondo_record_call *call);

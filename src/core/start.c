@@ -30,7 +30,7 @@ static void on_news(void *context)
 
 static void report(void *context, unsigned char bytes[RD_REPORT_BYTES]) { rd_report_pack(context, bytes); }
 
-static const rd_member_ops member_ops = {.stop = on_stop, .wake = on_news, .report = report};
+static const rd_member_ops member_ops = {.stop = on_stop, .wake = on_news, .report = report, .greeted = rd_links_greeted};
 
 /* ---- one rank ---- */
 
@@ -54,6 +54,7 @@ static rondo_result allocate(rondo_comm **out, const rd_start *start)
     rondo_result result = rd_bell_open(&comm->bell);
     if (!comm->order || !comm->out || !comm->in) result = rd_fail_errno("no memory for the links of %d ranks", comm->size);
     if (result == RONDO_SUCCESS && start->settings.trace) result = rd_trace_open(&comm->trace, start->settings.trace, comm->rank);
+    if (result == RONDO_SUCCESS) result = rd_links_open(comm);
     if (result == RONDO_SUCCESS) result = rd_recorder_open(&comm->recorder);
     if (result != RONDO_SUCCESS) {
         rd_comm_discard(comm);

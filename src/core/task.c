@@ -53,9 +53,18 @@ void rd_tasks_drain(rondo_comm *comm)
     wait_until_turn(&comm->line, comm->line.tickets);
 }
 
-/* ---- Running ---- */
+/* ---- Collectives ---- */
 
-const rd_call *rd_task_call(const rd_task *task) { return &task->calls[task->at < task->count ? task->at : task->count - 1]; }
+static rondo_result fail(rd_task *task, rondo_result result)
+{
+    return task->result = rd_comm_end(task->comm, result, rd_last_error());
+}
+
+/* The next collective among the calls, or their end. */
+static void skip_messages(rd_task *task)
+{
+    while (task->at < task->count && rd_is_message(&task->calls[task->at])) task->at++;
+}
 
 static rd_progress start_next(rd_task *task)
 {
@@ -64,7 +73,7 @@ static rd_progress start_next(rd_task *task)
     task->deadline = 0;
     rondo_result result = rd_prepare(comm, task->calls + task->at, task->fused);
     if (result != RONDO_SUCCESS) { /* the others have begun a call that this rank cannot make */
-        task->result = rd_comm_end(comm, result, rd_last_error());
+        fail(task, result);
         return RD_FAILED;
     }
     rd_op_start(&comm->op);
@@ -77,37 +86,144 @@ static void end_running(rd_task *task, rondo_result result)
 {
     rondo_comm *comm = task->comm;
     if (!task->running) return;
-    rd_record_end(task->entry, result);
+    rd_record_end(comm->recorder, task->entry, result);
     if (comm->trace) rd_trace_end(comm->trace, result);
     task->running = false;
 }
 
-rd_progress rd_task_advance(rd_task *task)
+/* Receiving ends that peers have made meanwhile. */
+static bool take_links(rondo_comm *comm, rd_op *op, rd_lane lane)
+{
+    bool taken = false;
+    for (int i = 0; i < op->transfer_count && op->peers.unlinked; i++) {
+        rd_transfer *t = &op->transfers[i];
+        if (t->sends || !rd_links_take(comm, lane, t->peer)) continue;
+        rd_op_linked(op, t->wire);
+        taken = true;
+    }
+    return taken;
+}
+
+static bool awaits_links(const rd_op *op) { return op->plan.algo == RONDO_ALGO_PEERS && op->peers.unlinked; }
+
+static rd_progress advance_collectives(rd_task *task)
 {
     rondo_comm *comm = task->comm;
     if (!task->running) {
+        skip_messages(task);
         if (task->at == task->count) return RD_DONE;
         if (start_next(task) == RD_FAILED) return RD_FAILED;
     }
+    if (awaits_links(&comm->op)) take_links(comm, &comm->op, RD_LANE_COLLECTIVES);
     rd_progress progress = rd_op_advance(&comm->op);
     if (progress != RD_DONE) return progress;
     rd_unfuse(comm, task->calls + task->at, task->fused);
     rd_member_completed(comm->member, comm->calls);
     end_running(task, RONDO_SUCCESS);
     task->at += task->fused;
+    skip_messages(task);
     return task->at == task->count ? RD_DONE : RD_MOVED;
+}
+
+/* ---- Messages ---- */
+
+static rd_progress start_messages(rd_task *task)
+{
+    rondo_comm *comm = task->comm;
+    bool any = false;
+    for (int i = 0; i < task->count && !any; i++) any = rd_is_message(&task->calls[i]);
+    if (!any) return RD_DONE;
+    rondo_result result = rd_prepare_messages(comm, task->calls, task->count, &task->messages);
+    if (result != RONDO_SUCCESS) {
+        fail(task, result);
+        return RD_FAILED;
+    }
+    for (int i = 0; i < task->messages; i++) {
+        const rd_call *call = &task->calls[comm->messages.transfers[i].step];
+        uint64_t number = call->kind == RD_KIND_SEND ? comm->links.sent[call->root] : comm->links.received[call->root];
+        uint64_t entry = rd_record_begin(comm->recorder, call, 1, number);
+        if (i == 0) task->first_message = entry;
+    }
+    rd_op_start(&comm->messages);
+    task->passing = task->messages > 0;
+    return RD_MOVED;
+}
+
+static void end_messages(rd_task *task, rondo_result result)
+{
+    if (!task->passing) return;
+    for (int i = 0; i < task->messages; i++)
+        rd_record_end(task->comm->recorder, task->first_message + (uint64_t)i, result);
+    task->passing = false;
+}
+
+static rd_progress advance_messages(rd_task *task)
+{
+    rondo_comm *comm = task->comm;
+    if (awaits_links(&comm->messages)) take_links(comm, &comm->messages, RD_LANE_MESSAGES);
+    rd_progress progress = rd_op_advance(&comm->messages);
+    if (progress == RD_DONE) end_messages(task, RONDO_SUCCESS);
+    return progress;
+}
+
+int rd_task_bereft(const rd_task *task)
+{
+    const rondo_comm *comm = task->comm;
+    for (int i = 0; task->passing && i < task->messages; i++) {
+        const rd_transfer *t = &comm->messages.transfers[i];
+        if (t->done < t->slices && rd_member_is_gone(comm->member, t->peer)) return t->peer;
+    }
+    return -1;
+}
+
+/* ---- Both ---- */
+
+rd_progress rd_task_advance(rd_task *task)
+{
+    rd_progress messages = RD_DONE;
+    if (!task->started) {
+        task->started = true;
+        if (start_messages(task) == RD_FAILED) return RD_FAILED;
+    }
+    if (task->passing && (messages = advance_messages(task)) == RD_FAILED) return RD_FAILED;
+    rd_progress collectives = advance_collectives(task);
+    if (messages == RD_DONE || collectives == RD_FAILED) return collectives;
+    return collectives == RD_DONE || messages == RD_MOVED ? messages : collectives;
 }
 
 rd_progress rd_task_arm(rd_task *task)
 {
-    return task->running ? rd_op_arm(&task->comm->op, &task->comm->bell) : RD_MOVED;
+    rondo_comm *comm = task->comm;
+    rd_progress progress = RD_IDLE;
+    if (task->running) {
+        if (awaits_links(&comm->op) && take_links(comm, &comm->op, RD_LANE_COLLECTIVES)) return RD_MOVED;
+        progress = rd_op_arm(&comm->op, &comm->bell);
+    }
+    if (!task->passing || progress != RD_IDLE) return progress;
+    if (awaits_links(&comm->messages) && take_links(comm, &comm->messages, RD_LANE_MESSAGES)) return RD_MOVED;
+    return rd_op_arm(&comm->messages, &comm->bell);
 }
 
 rd_progress rd_task_look(rd_task *task) { return task->running ? rd_op_look(&task->comm->op) : RD_IDLE; }
 
+const rd_op *rd_task_stuck(const rd_task *task, const rd_call **call)
+{
+    const rondo_comm *comm = task->comm;
+    bool messages = task->passing && (!task->running || comm->messages.failure != RONDO_LINK_OK);
+    *call = &task->calls[task->at < task->count ? task->at : task->count - 1];
+    if (!messages) return &comm->op;
+    for (int i = task->messages - 1; i >= 0; i--) {
+        const rd_transfer *t = &comm->messages.transfers[i];
+        bool failed = comm->messages.failure == RONDO_LINK_OK || t->wire == comm->messages.failed;
+        if (failed && t->done < t->slices) *call = &task->calls[t->step];
+    }
+    return &comm->messages;
+}
+
 void rd_task_finish(rd_task *task, rondo_result result)
 {
     end_running(task, result);
+    end_messages(task, result);
     if (result != RONDO_SUCCESS) rd_record_write(task->comm);
     if (result != RONDO_SUCCESS && task->queued) task->error = strdup(task->comm->stop.text);
     task->result = result;

@@ -68,6 +68,11 @@ static rondo_result reason_to_end(rd_task *task)
     }
     if (!atomic_exchange(&comm->woken, 0)) return RONDO_IN_PROGRESS;
     if (rd_member_left(comm->member, comm->calls - 1, left, sizeof left)) return rd_explain_left(task, left);
+    if (rd_task_bereft(task) >= 0) {
+        if (task->bereft) return rd_explain_bereft(task);
+        task->bereft = true; /* what it sent last may have come since this rank looked */
+        atomic_store(&comm->woken, 1);
+    }
     if (!task->warned) task->warned = rd_explain_stopped(task);
     return RONDO_IN_PROGRESS;
 }
@@ -101,10 +106,10 @@ static bool look_at(rd_task *task)
     rondo_comm *comm = task->comm;
     if (!task->started) {
         if (!rd_task_is_next(task)) return false;
-        task->started = true;
         atomic_store_explicit(&comm->woken, 1, memory_order_relaxed); /* who left before this call matters, too */
     }
     rd_progress progress = rd_task_advance(task);
+    if (progress == RD_MOVED) task->bereft = false;
     rondo_result result = result_of(task, progress);
     if (comm->overslept) note_overslept(comm, progress);
     if (result == RONDO_IN_PROGRESS) return progress == RD_MOVED;

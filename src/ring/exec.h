@@ -30,7 +30,7 @@
 
 /* One end of a link and how far this rank has used it, over all operations. */
 typedef struct rd_wire {
-    rondo_link *link;
+    rondo_link *link;  /* of peers also NULL, until it is made */
     uint64_t used; /* slices sent, or consumed */
     /* of peers: the transfers that are not done, oldest first; the next wire that has some; what poll said last */
     struct rd_transfer *first, *last;
@@ -48,6 +48,7 @@ typedef struct rd_transfer {
     size_t bytes;       /* 0: one empty slice */
     uint64_t signature;
     int32_t step;       /* of the plan, where there is one */
+    int32_t peer;       /* for messages */
     /* of the executor */
     uint64_t slices, begun, done; /* done <= begun <= slices */
     struct rd_transfer *next;     /* over the same wire */
@@ -135,6 +136,7 @@ typedef struct rd_exchange {
 typedef struct rd_peers {
     rd_wire *served;        /* last; the one after it is next */
     int busy;               /* wires with transfers that are not done */
+    int unlinked;           /* transfers whose wire has no link yet */
     size_t home;            /* bytes of its own chunk that the rank has kept */
     bool opens;
     rd_transfer opening[2]; /* to the next rank, from the one before */
@@ -169,6 +171,9 @@ int rd_peers_transfers(const rd_op *op, rd_wire *out, rd_wire *in, rd_transfer *
 /* Makes op an operation of these transfers alone: sends and receives, no collective. It has no steps, buffers,
  * reduction, wiring or signature, does not open, and leaves no slices in a trace. */
 void rd_op_transfers(rd_op *op, rd_transfer *list, int count);
+
+/* A wire of transfers that had no link has one now, and nothing was sent over it or received. */
+void rd_op_linked(rd_op *op, rd_wire *wire);
 
 /* Starts an operation. plan, steps, buffers, reduction, wiring and signature are set, of peers the transfers, too; fills
  * in the rest. */

@@ -28,10 +28,19 @@ static void append(rd_op *op, rd_transfer *t)
     }
     wire->first = wire->last = t;
     wire->counted = wire->used;
-    wire->after = peers->served ? peers->served->after : wire;
-    if (peers->served) peers->served->after = wire;
+    wire->after = peers->busy ? peers->served->after : wire;
+    if (peers->busy) peers->served->after = wire;
     peers->served = wire;
     peers->busy++;
+}
+
+void rd_op_linked(rd_op *op, rd_wire *wire)
+{
+    for (int i = 0; i < op->transfer_count; i++) {
+        if (op->transfers[i].wire != wire) continue;
+        append(op, &op->transfers[i]);
+        op->peers.unlinked--;
+    }
 }
 
 void rd_peers_start(rd_op *op)
@@ -39,6 +48,7 @@ void rd_peers_start(rd_op *op)
     rd_peers *peers = &op->peers;
     peers->served = NULL;
     peers->busy = 0;
+    peers->unlinked = 0;
     peers->home = 0;
     peers->opens = rondo_plan_opens(&op->plan);
     for (int i = 0; i < op->transfer_count; i++) op->transfers[i].wire->first = NULL;
@@ -49,11 +59,20 @@ void rd_peers_start(rd_op *op)
             peers->opening[i].at = peers->nothing;
             peers->opening[i].signature = op->signature;
             peers->opening[i].step = RONDO_OPENING;
+            peers->opening[i].peer = peers->opening[i].wire->link->peer;
             peers->opening[i].wire->first = NULL;
             append(op, &peers->opening[i]);
         }
     }
-    for (int i = 0; i < op->transfer_count; i++) append(op, &op->transfers[i]);
+    for (int i = 0; i < op->transfer_count; i++) {
+        rd_transfer *t = &op->transfers[i];
+        if (t->wire->link) append(op, t);
+        else {
+            t->slices = 1; /* at least */
+            t->done = 0;
+            peers->unlinked++;
+        }
+    }
 }
 
 int rd_peers_transfers(const rd_op *op, rd_wire *out, rd_wire *in, rd_transfer *list)
@@ -65,6 +84,7 @@ int rd_peers_transfers(const rd_op *op, rd_wire *out, rd_wire *in, rd_transfer *
         if (step->send_to >= 0) {
             rondo_range chunk = rondo_chunk(&op->plan, step->send_chunk);
             t.wire = &out[step->send_to];
+            t.peer = step->send_to;
             t.sends = true;
             t.at = (unsigned char *)(uintptr_t)rd_op_input(op, step->send_chunk, chunk); /* only read */
             t.bytes = chunk.count * op->reduction->bytes;
@@ -73,6 +93,7 @@ int rd_peers_transfers(const rd_op *op, rd_wire *out, rd_wire *in, rd_transfer *
         if (step->recv_from >= 0) {
             rondo_range chunk = rondo_chunk(&op->plan, step->recv_chunk);
             t.wire = &in[step->recv_from];
+            t.peer = step->recv_from;
             t.sends = false;
             t.at = rd_op_output(op, step->recv_chunk, chunk);
             t.bytes = chunk.count * op->reduction->bytes;
@@ -240,7 +261,7 @@ rd_progress rd_peers_advance(rd_op *op)
             peers->busy--;
         }
     }
-    if (!kept && !peers->busy) return RD_DONE;
+    if (!kept && !peers->busy && !peers->unlinked) return RD_DONE;
     return kept || turn ? RD_MOVED : RD_IDLE;
 }
 
@@ -264,5 +285,5 @@ int rd_peers_waits_for(const rd_op *op, bool *to_receive)
     for (int i = 1; i >= 0 && op->peers.opens && !wanted; i--)
         if (!op->peers.opening[i].done) wanted = &op->peers.opening[i];
     *to_receive = wanted && !wanted->sends;
-    return wanted ? wanted->wire->link->peer : -1;
+    return wanted ? wanted->peer : -1;
 }

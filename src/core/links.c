@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/hello.h"
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "transport/transport.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SLOTS 4
+#define SLOT_BYTES 65536     /* 256 KiB a link: N-1 of them are made for an all-to-all */
+#define SOCKET_SLICE 131072  /* as on the ring */
+#define MOST_SLOTS 64
+#define LOOK_S 0.05          /* how often a wait for a peer's answer looks whether the communicator has ended */
+#define ANSWER_S 1.0         /* an answer's few bytes fit into any socket */
+
+_Static_assert(RD_HELLO_BYTES <= sizeof((rd_greeting *)0)->data, "a greeting holds a hello");
+
+rondo_result rd_links_open(rondo_comm *comm)
+{
+    rd_links *links = &comm->links;
+    size_t n = (size_t)comm->size;
+    links->out = calloc(n * RD_LANES, sizeof *links->out);
+    links->in = calloc(n * RD_LANES, sizeof *links->in);
+    links->arrived = calloc(n * RD_LANES, sizeof *links->arrived);
+    links->sent = calloc(n, sizeof *links->sent);
+    links->received = calloc(n, sizeof *links->received);
+    links->reach = calloc(n, sizeof *links->reach);
+    if (links->out && links->in && links->arrived && links->sent && links->received && links->reach) return RONDO_SUCCESS;
+    return rd_fail_errno("no memory for the links of %d ranks", comm->size);
+}
+
+static void close_link(rondo_link *link)
+{
+    if (link) link->ops->close(link);
+}
+
+/* After the member is closed: nothing arrives any more. */
+void rd_links_close(rondo_comm *comm)
+{
+    rd_links *links = &comm->links;
+    for (int i = 0; i < comm->size * RD_LANES; i++) {
+        if (links->out) close_link(links->out[i].link);
+        if (links->in) close_link(links->in[i].link);
+        if (links->arrived) close_link(atomic_load(&links->arrived[i]));
+    }
+    free(links->out);
+    free(links->in);
+    free(links->arrived);
+    free(links->sent);
+    free(links->received);
+    free(links->reach);
+}
+
+/* ---- The sending end ---- */
+
+/* A transport, and a connection to the peer by which to make a link. */
+static rondo_result reach(rondo_comm *comm, rd_lane lane, int peer, int64_t deadline, const rondo_transport **transport, int *fd)
+{
+    char why[256];
+    for (;;) {
+        *transport = rd_transport_choose((rondo_reach)comm->links.reach[peer], rd_forced_transport(comm), why, sizeof why);
+        if (!*transport) return rd_fail(RONDO_INVALID_USAGE, "no link from rank %d to rank %d: %s", comm->rank, peer, why);
+        bool over_unix = (*transport)->reach != RONDO_REACH_NETWORK;
+        rondo_result result = rd_member_visit(comm->member, peer, (int)lane, over_unix, deadline, fd);
+        if (result == RONDO_SUCCESS) break;
+        if (comm->links.reach[peer] != RONDO_REACH_HOST) return result;
+        comm->links.reach[peer] = RONDO_REACH_NETWORK;
+    }
+    rd_log(RD_LOG_INFO, "rank %d -> rank %d, on demand: %s", comm->rank, peer, why);
+    return RONDO_SUCCESS;
+}
+
+static rondo_result greet(int fd, const rondo_transport *transport, const rondo_link_spec *spec, const rondo_offer *offer,
+                          int64_t deadline)
+{
+    rd_greeting greeting = {.bytes = RD_HELLO_BYTES, .fd_count = offer->fd_count};
+    rd_hello_pack(greeting.data, transport, spec, offer);
+    memcpy(greeting.fds, offer->fds, sizeof greeting.fds);
+    return rd_greeting_send(fd, &greeting, deadline);
+}
+
+/* The peer's service thread answers within a moment, unless its process is stopped. */
+static rondo_result await_answer(rondo_comm *comm, int fd, int peer, rondo_offer *answer, int64_t deadline)
+{
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    rd_link_hello hello;
+    for (;;) {
+        int64_t look = rd_deadline(LOOK_S);
+        if (poll(&readable, 1, rd_until_ms(look < deadline ? look : deadline)) > 0) break;
+        rondo_result stop = rd_comm_stopped(comm);
+        if (stop) return rd_fail(stop, "%s", comm->stop.text);
+        if (rd_now() >= deadline) return rd_fail(RONDO_TIMEOUT, "rank %d did not answer the offer of a link in time", peer);
+    }
+    return rd_hello_recv(fd, &hello, answer, rd_deadline(ANSWER_S));
+}
+
+rondo_result rd_links_make(rondo_comm *comm, rd_lane lane, int peer, int64_t deadline)
+{
+    rd_wire *wire = rd_links_out(&comm->links, comm->size, lane, peer);
+    const rondo_transport *transport;
+    rondo_offer offer = {0}, answer = {0};
+    rondo_link *link;
+    int fd;
+    if (wire->link) return RONDO_SUCCESS;
+    RD_TRY(reach(comm, lane, peer, deadline, &transport, &fd));
+    rondo_link_spec spec = {.me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = SLOTS};
+    spec.slot_bytes = transport->reach == RONDO_REACH_NETWORK ? SOCKET_SLICE : SLOT_BYTES;
+    if (transport->sockets) spec.sockets[spec.socket_count++] = fd;
+    rondo_result result = transport->offer(&spec, &link, &offer);
+    if (result != RONDO_SUCCESS) {
+        if (!transport->sockets) close(fd);
+        return result;
+    }
+    result = greet(fd, transport, &spec, &offer, deadline);
+    rd_offer_close(&offer);
+    if (result == RONDO_SUCCESS) result = await_answer(comm, fd, peer, &answer, deadline);
+    if (result == RONDO_SUCCESS) result = transport->complete(link, &answer);
+    if (!transport->sockets) close(fd);
+    if (result == RONDO_SUCCESS) wire->link = link;
+    else link->ops->close(link);
+    return result;
+}
+
+/* ---- The receiving end ---- */
+
+static rondo_result check(const rd_link_hello *hello, int peer, const rondo_transport **transport)
+{
+    *transport = rd_transport_named(hello->transport);
+    if (!*transport)
+        return rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link over %s, which this build does not have", peer, hello->transport);
+    if (hello->slots < 1 || hello->slots > MOST_SLOTS || (hello->slots & (hello->slots - 1)) || hello->slot_bytes < 4096 ||
+        hello->slot_bytes > 262144 || hello->slot_bytes % 64 || hello->sockets != ((*transport)->sockets ? 1u : 0u))
+        return rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link of %u slots of %llu bytes on %u sockets, which is none", peer,
+                       hello->slots, (unsigned long long)hello->slot_bytes, hello->sockets);
+    return RONDO_SUCCESS;
+}
+
+/* Takes over fd and the offer's descriptors. */
+static rondo_result accept_link(rondo_comm *comm, int peer, int fd, const rd_greeting *greeting, rondo_link **link)
+{
+    const rondo_transport *transport;
+    rondo_offer offer = {.fd_count = greeting->fd_count}, answer = {0};
+    rd_link_hello hello;
+    memcpy(offer.fds, greeting->fds, sizeof offer.fds);
+    rondo_result result = greeting->bytes == RD_HELLO_BYTES ? rd_hello_unpack(greeting->data, &hello, &offer)
+                                                            : rd_fail(RONDO_REMOTE_ERROR, "a greeting of %u bytes", greeting->bytes);
+    if (result == RONDO_SUCCESS) result = check(&hello, peer, &transport);
+    if (result != RONDO_SUCCESS) {
+        rd_offer_close(&offer);
+        close(fd);
+        return result;
+    }
+    rondo_link_spec spec = {.me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = hello.slots, .slot_bytes = hello.slot_bytes};
+    if (transport->sockets) spec.sockets[spec.socket_count++] = fd;
+    result = transport->accept(&spec, &offer, link, &answer);
+    if (result != RONDO_SUCCESS) {
+        if (!transport->sockets) close(fd);
+        return result;
+    }
+    result = rd_hello_send(fd, transport, &spec, &answer, rd_deadline(ANSWER_S));
+    rd_offer_close(&answer);
+    if (!transport->sockets) close(fd);
+    if (result != RONDO_SUCCESS) (*link)->ops->close(*link);
+    return result;
+}
+
+void rd_links_greeted(void *context, int peer, int index, int fd, const rd_greeting *greeting)
+{
+    rondo_comm *comm = context;
+    rondo_link *link = NULL;
+    if (index < 0 || index >= RD_LANES) {
+        for (int i = 0; i < greeting->fd_count; i++) close(greeting->fds[i]);
+        close(fd);
+        return;
+    }
+    if (accept_link(comm, peer, fd, greeting, &link) != RONDO_SUCCESS) {
+        rd_log(RD_LOG_WARN, "rank %d: no link from rank %d: %s", comm->rank, peer, rd_last_error());
+        return;
+    }
+    close_link(atomic_exchange(&comm->links.arrived[index * comm->size + peer], link));
+    atomic_store(&comm->woken, 1);
+    rd_bell_ring(&comm->bell);
+}
+
+bool rd_links_take(rondo_comm *comm, rd_lane lane, int peer)
+{
+    rd_wire *wire = rd_links_in(&comm->links, comm->size, lane, peer);
+    if (wire->link) return false;
+    wire->link = atomic_exchange(&comm->links.arrived[(int)lane * comm->size + peer], NULL);
+    return wire->link != NULL;
+}
