@@ -225,7 +225,7 @@ static rondo_result lost_link(rd_task *task, const rd_op *op, const char *what)
     /* The data link often hears of a death first; the control plane knows who died and how. */
     for (int64_t until = rd_now() + REASON_NS; !rd_comm_stopped(comm) && rd_now() < until;) {
         char left[512];
-        if (rd_member_left(comm->member, comm->calls - 1, left, sizeof left)) return rd_explain_left(task, left);
+        if (task->running && rd_member_left(comm->member, comm->calls - 1, left, sizeof left)) return rd_explain_left(task, left);
         if (rd_member_is_gone(comm->member, link->peer)) break;
         rd_bell_arm(&comm->bell);
         rd_bell_sleep(&comm->bell, 10000000);

@@ -67,7 +67,7 @@ static rondo_result reason_to_end(rd_task *task)
         rd_explain_slow(task);
     }
     if (!atomic_exchange(&comm->woken, 0)) return RONDO_IN_PROGRESS;
-    if (rd_member_left(comm->member, comm->calls - 1, left, sizeof left)) return rd_explain_left(task, left);
+    if (task->running && rd_member_left(comm->member, comm->calls - 1, left, sizeof left)) return rd_explain_left(task, left);
     if (rd_task_bereft(task) >= 0) {
         if (task->bereft) return rd_explain_bereft(task);
         task->bereft = true; /* what it sent last may have come since this rank looked */
