@@ -4,10 +4,12 @@
  *
  *   launch_env.c  rank, world and meeting point from the launcher's environment
  *   job.c         what a unique id or an environment names: job id, key, root's addresses
+ *   derive.c      jobs of some of a job's ranks
  *   key.c         the job's key, where the environment names one
  *   auth.c        proof of the key, both ways, before any other byte is parsed; dial.c is its client's side
  *   table.c       the rendezvous table (put, get, fence), seen from a rank
  *   rendezvous.c  its server, run by the service thread of the root
+ *   served.c      the jobs whose tables are served here
  *   service.c     the one thread of the process: what it watches, timers, fork and exit
  *   door.c        its listeners, strangers, and the server's side of the handshake
  *   frames.c      its connections that carry messages
@@ -169,12 +171,26 @@ rondo_result rd_member_agree(rd_member *member, const bool *exclude, int64_t dea
 /* Says goodbye, forgets the member. Never waits for a peer. NULL is fine. */
 void rd_member_close(rd_member *member);
 
+/* ---- Jobs within jobs ---- */
+
+/* A job of some of the parent's ranks, without new words from outside: its id is made from the parent's and the salt, the
+ * same on all and another for each job; its key is the parent's. rank, world: in the child. root: the parent's rank that
+ * serves the child's table. Where that is this one, the service thread serves it from now on, until all of the child's
+ * ranks have left the table or rd_job_undo. Comes after rd_member_set_contacts; the parent may have ended. */
+rondo_result rd_job_derive(rd_job *child, const rd_member *parent, const void *salt, size_t salt_bytes, int root, int rank,
+                           int world, const rd_settings *settings);
+/* The child will not start, or has: this process no longer serves its table. No harm where it never did. */
+void rd_job_undo(const rd_job *child);
+
 /* ---- The table ---- */
 
 typedef struct rd_table rd_table;
 
-/* Joins the job's table (rank 0 of an environment job opens it first). */
-rondo_result rd_table_open(rd_table **table, const rd_job *job, const rd_settings *settings, int64_t deadline);
+/* Joins the job's table (rank 0 of an environment job opens it first). *stop (NULL: never): once it is not 0 this call, and
+ * any later one on the table that waits, ends within 0.1 s with RONDO_ABORTED; then only rd_table_close is left.
+ * RONDO_SYSTEM_ERROR when this process runs out of descriptors, also while others want to connect to it. */
+rondo_result rd_table_open(rd_table **table, const rd_job *job, const rd_settings *settings, int64_t deadline,
+                           const _Atomic int *stop);
 rondo_result rd_table_put(rd_table *table, const char *key, const void *value, size_t bytes);
 /* Returns when all `world` ranks have come to the same fence, or RONDO_TIMEOUT: "2 of 3 joined; missing: rank 2". */
 rondo_result rd_table_fence(rd_table *table, int64_t deadline);

@@ -210,6 +210,18 @@ static void receive(rd_listener *listener, int fd)
 
 /* ---- Listeners ---- */
 
+uint64_t rd_door_starved(void)
+{
+    return rd_service ? rd_service->starved : 0;
+}
+
+rondo_result rd_door_check(uint64_t noted)
+{
+    if (rd_door_starved() <= noted) return RONDO_SUCCESS;
+    return rd_fail(RONDO_SYSTEM_ERROR, "a peer's connection cannot come in: %s%s", strerror(EMFILE),
+                   rd_errno_remedy(EMFILE));
+}
+
 static void set_listeners(uint32_t events)
 {
     for (rd_listener *listener = rd_service->listeners; listener; listener = listener->next)
@@ -232,7 +244,12 @@ static void listener_ready(rd_watch *watch, uint32_t events)
         if (result == RONDO_IN_PROGRESS) return;
         if (result != RONDO_SUCCESS) {
             /* Out of descriptors, most likely. Make room, and do not spin on the listener meanwhile. */
-            if (rd_service->guests) turn_away(rd_service->guests, "this process has no descriptors left");
+            if (rd_service->guests) {
+                turn_away(rd_service->guests, "this process has no descriptors left");
+            } else {
+                rd_service->starved++;
+                rd_members_wake();
+            }
             set_listeners(0);
             rd_timer_set(&rd_service->door_pause, rd_deadline(PAUSE_SECONDS), open_again);
             return;

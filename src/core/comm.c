@@ -57,7 +57,7 @@ static rondo_result join(rondo_comm *comm, const rd_job *job)
     rd_contact contact;
     rd_table *table;
     RD_TRY(rd_member_open(&comm->member, job, &comm->settings, &contact, &member_ops, comm));
-    RD_TRY(rd_table_open(&table, job, &comm->settings, deadline));
+    RD_TRY(rd_table_open(&table, job, &comm->settings, deadline, &comm->stop.word));
     rondo_result result = rd_comm_connect(comm, table, &contact, deadline);
     rd_table_close(table);
     return result;
@@ -73,7 +73,7 @@ static rondo_result true_reason(rondo_comm *comm, rondo_result result)
     while (result == RONDO_REMOTE_ERROR && comm->member && !atomic_load(&comm->stop.word) && rd_now() < until)
         nanosleep(&(struct timespec){0, 1000000}, NULL);
     int stop = atomic_load_explicit(&comm->stop.word, memory_order_acquire);
-    if (result == RONDO_REMOTE_ERROR && stop) return rd_fail((rondo_result)stop, "%s", comm->stop.text);
+    if ((result == RONDO_REMOTE_ERROR || result == RONDO_ABORTED) && stop) return rd_fail((rondo_result)stop, "%s", comm->stop.text);
     if (comm->member) rd_member_announce(comm->member, result, own);
     return rd_fail(result, "%s", own);
 }
