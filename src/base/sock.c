@@ -271,6 +271,7 @@ rondo_result rd_sock_read(int fd, void *data, size_t bytes, size_t *got, int *fd
     }
     if (lost) {
         close_all(came, fd_count);
+        if (fds) *count = 0;
         *got = (size_t)n;
         return rd_fail(RONDO_SYSTEM_ERROR, "receiving descriptors: %s%s", strerror(EMFILE), rd_errno_remedy(EMFILE));
     }

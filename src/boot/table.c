@@ -172,12 +172,12 @@ void rd_table_close(rd_table *table)
 {
     if (!table) return;
     unsigned char leave[RD_FRAME_HEAD];
-    size_t put;
     rd_writer w = {leave, sizeof leave, false};
     rd_write_u32(&w, 0);
     rd_write_u16(&w, RD_TABLE_LEAVE);
     rd_write_u16(&w, 0);
-    if (table->fd >= 0) rd_sock_write(table->fd, leave, sizeof leave, &put, NULL, 0);
+    /* Not by rd_sock_write: the last error, which may be why the table closes, stays. */
+    if (table->fd >= 0) (void)!send(table->fd, leave, sizeof leave, MSG_DONTWAIT | MSG_NOSIGNAL);
     rd_service_lock();
     rd_close_owned(table->fd);
     rd_service_unlock();
