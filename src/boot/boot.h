@@ -12,6 +12,7 @@
  *   served.c      the jobs whose tables are served here
  *   service.c     the one thread of the process: what it watches, timers, fork and exit
  *   door.c        its listeners, strangers, and the server's side of the handshake
+ *   dump.c        whoever asks what this process does
  *   frames.c      its connections that carry messages
  *   member.c      a rank of a communicator, as the service thread sees it: connections to it
  *   greet.c       links made on demand: who comes with a greeting is handed on
@@ -202,6 +203,11 @@ rondo_result rd_table_exchange(rd_table *table, const char *name, const void *mi
 void rd_table_close(rd_table *table);
 
 /* ---- For reports ---- */
+
+/* Whoever connects to the abstract socket "rondo-dump-<pid>" of this process, as our user or as root, gets a descriptor that
+ * dump() returned, which is then closed here; -1: none. Where the name is taken it is "rondo-dump-<pid>-1", -2 and so on,
+ * to 9. dump is called under the service's lock: it must not block, nor call anything of this header. NULL: none. */
+void rd_service_set_dump(int (*dump)(void));
 
 /* Connections from strangers that the service thread has dropped. */
 uint64_t rd_service_strangers(void);

@@ -101,6 +101,8 @@ struct rd_service {
     bool require_key;
     struct rd_listener *listeners;
     rd_timer door_pause;
+    rd_watch dump; /* -1: no listener */
+    rd_timer dump_pause;
     struct rd_guest *guests, *last_guest; /* connections that have yet to say who they are, oldest first */
     int guest_count, guest_limit;
     uint64_t strangers;
@@ -130,6 +132,9 @@ void rd_door_close(void); /* [locked] all listeners */
  * a connection could not come in since for want of a descriptor, perhaps the very one. */
 uint64_t rd_door_starved(void);
 rondo_result rd_door_check(uint64_t noted);
+
+/* [locked] Listens for those who want a dump, if it can (dump.c). */
+void rd_dump_listen(void);
 
 /* Warns, once a process, that a connection over TCP goes without a key. */
 void rd_warn_keyless(void);
