@@ -31,7 +31,8 @@ static int served_jobs(void)
 
 /* ---- Split and shrink ---- */
 
-/* The child as a rank of its own, with the parent's contacts forgotten. Nobody leaves it before the run's step says so. */
+/* The child as a rank of its own, with the parent's contacts forgotten. Nobody leaves it before the run's step says so.
+ */
 static rondo_result meet_in_child(rank *parent, const rd_job *job, int wanted_peer_pid, int until_step)
 {
     struct run run = {.world = job->world, .timeout_s = parent->run->timeout_s};
@@ -53,7 +54,8 @@ static rondo_result meet_in_child(rank *parent, const rd_job *job, int wanted_pe
     return result;
 }
 
-/* The even ranks meet in one job, the odd in another, each with its own root; then, rank 0 dead, the others in a third. */
+/* The even ranks meet in one job, the odd in another, each with its own root; then, rank 0 dead, the others in a third.
+ */
 static void split(rank *r)
 {
     struct run *run = r->run;
@@ -71,11 +73,11 @@ static void split(rank *r)
     rd_job_undo(&job);
     if (r->me == 0) raise(SIGKILL);
     if (result == RONDO_SUCCESS && !rank_wait_stop(r, 5)) result = rd_fail(RONDO_TIMEOUT, "nothing stopped it");
-    if (result == RONDO_SUCCESS)
-        result = rd_job_derive(&job, r->member, "1", 1, 1, r->me - 1, world - 1, &r->settings);
+    if (result == RONDO_SUCCESS) result = rd_job_derive(&job, r->member, "1", 1, 1, r->me - 1, world - 1, &r->settings);
     for (; result == RONDO_SUCCESS && run->argument && r->me != 1 && strncmp(job.root[0], "unix:", 5) == 0; job.roots--)
         memmove(job.root[0], job.root[1], sizeof job.root - sizeof job.root[0]);
-    if (result == RONDO_SUCCESS) result = meet_in_child(r, &job, run->rank[r->me + 1 < world ? r->me + 1 : 1].pid, 3 * world - 1);
+    if (result == RONDO_SUCCESS)
+        result = meet_in_child(r, &job, run->rank[r->me + 1 < world ? r->me + 1 : 1].pid, 3 * world - 1);
     if (result == RONDO_SUCCESS) {
         for (int64_t d = rd_deadline(2); served_jobs() > 0 && rd_now() < d;) sleep_s(0.005);
         if (served_jobs() > 0) result = rd_fail(RONDO_INTERNAL_ERROR, "%d jobs are served still", served_jobs());
@@ -218,8 +220,8 @@ static void many(rank *r)
             fds = count_fds();
             bytes = mallinfo2().uordblks;
         } else if (count_fds() > fds || served_jobs() > 1 || (!SANITIZED && mallinfo2().uordblks > bytes + 20000)) {
-            result = rd_fail(RONDO_INTERNAL_ERROR, "%d fds, now %d; %zu bytes, now %zu; %d jobs", fds, count_fds(), bytes,
-                             mallinfo2().uordblks, served_jobs());
+            result = rd_fail(RONDO_INTERNAL_ERROR, "%d fds, now %d; %zu bytes, now %zu; %d jobs", fds, count_fds(),
+                             bytes, mallinfo2().uordblks, served_jobs());
         }
     }
     rank_note(r, result);

@@ -34,7 +34,8 @@ static void ask(const char *suffix, int pid, char text[128])
     int fd, got = -1;
     strcpy(text, "-");
     snprintf(address, sizeof address, "unix:rondo-dump-%d%s", pid, suffix);
-    if (rd_address_parse(&to, address) != RONDO_SUCCESS || rd_sock_connect(&fd, &to, rd_deadline(2)) != RONDO_SUCCESS) return;
+    if (rd_address_parse(&to, address) != RONDO_SUCCESS || rd_sock_connect(&fd, &to, rd_deadline(2)) != RONDO_SUCCESS)
+        return;
     text[0] = 0;
     if (rd_sock_recv_fds(fd, &c, 1, &got, 1, rd_deadline(2)) == RONDO_SUCCESS) {
         ssize_t bytes = pread(got, text, 127, 0);
@@ -112,7 +113,8 @@ static void test_child_closes(void **state)
         rd_settings settings;
         alarm(30);
         close(hold[1]);
-        if (rd_settings_load(&settings, NULL) != RONDO_SUCCESS || rd_service_start(&settings) != RONDO_SUCCESS) _exit(1);
+        if (rd_settings_load(&settings, NULL) != RONDO_SUCCESS || rd_service_start(&settings) != RONDO_SUCCESS)
+            _exit(1);
         rd_service_set_dump(dump_text);
         if (fork() == 0) {
             char c;
@@ -142,7 +144,8 @@ static void test_other_user(void **state)
     if (pid == 0) {
         rd_settings settings;
         alarm(30);
-        if (rd_settings_load(&settings, NULL) != RONDO_SUCCESS || rd_service_start(&settings) != RONDO_SUCCESS) _exit(1);
+        if (rd_settings_load(&settings, NULL) != RONDO_SUCCESS || rd_service_start(&settings) != RONDO_SUCCESS)
+            _exit(1);
         rd_service_set_dump(dump_text);
         pid_t child = fork();
         if (child == 0) {

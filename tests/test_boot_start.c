@@ -128,9 +128,10 @@ static void test_few_descriptors(void **state)
                 const char *text = run->rank[poor_rank].text;
                 if (result == RONDO_SUCCESS) {
                     successes++;
-                } else if (result != RONDO_SYSTEM_ERROR || !strstr(text, "ulimit -n") || run->rank[poor_rank].seconds > 2) {
-                    fail_msg("rank %d with %d more descriptors, tcp %d: %s after %.3f s: %s", poor_rank, descriptors, tcp,
-                             rondo_result_string(result), run->rank[poor_rank].seconds, text);
+                } else if (result != RONDO_SYSTEM_ERROR || !strstr(text, "ulimit -n") ||
+                           run->rank[poor_rank].seconds > 2) {
+                    fail_msg("rank %d with %d more descriptors, tcp %d: %s after %.3f s: %s", poor_rank, descriptors,
+                             tcp, rondo_result_string(result), run->rank[poor_rank].seconds, text);
                 } else {
                     failures++;
                 }

@@ -89,11 +89,11 @@ typedef struct rd_greeting {
     int fds[4];
 } rd_greeting;
 
-/* Called under the service's lock: must not block, nor call anything of this header. NULL: of no interest. The table must
- * outlive the member. */
+/* Called under the service's lock: must not block, nor call anything of this header. NULL: of no interest. The table
+ * must outlive the member. */
 typedef struct rd_member_ops {
-    /* Something ended this communicator for us. result is RONDO_REMOTE_ERROR, RONDO_ABORTED...; text names rank and pid.
-     * Once per event: the first says why, others may follow. */
+    /* Something ended this communicator for us. result is RONDO_REMOTE_ERROR, RONDO_ABORTED...; text names rank and
+     * pid. Once per event: the first says why, others may follow. */
     void (*stop)(void *context, rondo_result result, const char *text);
     /* Somebody left, was stopped, or goes on; whoever waits should ask rd_member_left and rd_member_is_stopped. */
     void (*wake)(void *context);
@@ -146,8 +146,8 @@ bool rd_member_left(rd_member *member, uint64_t calls, char *text, size_t bytes)
 /* true: this rank died, exited, or destroyed its communicator. One that only ended the communicator for all (by
  * rd_member_announce) lives. */
 bool rd_member_is_gone(const rd_member *member, int rank);
-/* true: the process of this rank is stopped (SIGSTOP, a debugger), which all ranks know within 2 s; *since_s, which may be
- * NULL: seconds since this rank knows. Not an end: it may go on. */
+/* true: the process of this rank is stopped (SIGSTOP, a debugger), which all ranks know within 2 s; *since_s, which may
+ * be NULL: seconds since this rank knows. Not an end: it may go on. */
 bool rd_member_is_stopped(rd_member *member, int rank, double *since_s);
 
 typedef struct rd_answer {
@@ -156,16 +156,16 @@ typedef struct rd_answer {
 } rd_answer;
 
 /* Asks every rank for its report (ops->report) and waits until all are accounted for or the deadline, when some are
- * silent: no failure. answers: by rank, `world` of them. Works after the communicator has ended, too. One call at a time
- * asks; another on the same member waits for it. RONDO_INVALID_USAGE in a forked child. */
+ * silent: no failure. answers: by rank, `world` of them. Works after the communicator has ended, too. One call at a
+ * time asks; another on the same member waits for it. RONDO_INVALID_USAGE in a forked child. */
 rondo_result rd_member_collect(rd_member *member, int64_t deadline, rd_answer *answers);
 
-/* Agrees with the surviving ranks on who goes on without the others; works on a communicator that has ended. exclude, by
- * rank: who is left out, whether dead or not, the same on all that take part; NULL: those whom the survivors agree to be
- * gone, also those that go meanwhile. *present, by rank, and *number, which grows with each agreement of this
+/* Agrees with the surviving ranks on who goes on without the others; works on a communicator that has ended. exclude,
+ * by rank: who is left out, whether dead or not, the same on all that take part; NULL: those whom the survivors agree
+ * to be gone, also those that go meanwhile. *present, by rank, and *number, which grows with each agreement of this
  * communicator, are the same on all.
- * RONDO_TIMEOUT names who did not come, RONDO_MISMATCH two ranks whose lists differ. RONDO_REMOTE_ERROR on all when a rank
- * that is not in the list is gone. One that dies once somebody knows of the agreement is still present on all, and
+ * RONDO_TIMEOUT names who did not come, RONDO_MISMATCH two ranks whose lists differ. RONDO_REMOTE_ERROR on all when a
+ * rank that is not in the list is gone. One that dies once somebody knows of the agreement is still present on all, and
  * rd_member_is_gone soon. */
 rondo_result rd_member_agree(rd_member *member, const bool *exclude, int64_t deadline, bool *present, uint64_t *number);
 
@@ -174,12 +174,12 @@ void rd_member_close(rd_member *member);
 
 /* ---- Jobs within jobs ---- */
 
-/* A job of some of the parent's ranks, without new words from outside: its id is made from the parent's and the salt, the
- * same on all and another for each job; its key is the parent's. rank, world: in the child. root: the parent's rank that
- * serves the child's table. Where that is this one, the service thread serves it from now on, until all of the child's
- * ranks have left the table or rd_job_undo. Comes after rd_member_set_contacts; the parent may have ended. */
-rondo_result rd_job_derive(rd_job *child, const rd_member *parent, const void *salt, size_t salt_bytes, int root, int rank,
-                           int world, const rd_settings *settings);
+/* A job of some of the parent's ranks, without new words from outside: its id is made from the parent's and the salt,
+ * the same on all and another for each job; its key is the parent's. rank, world: in the child. root: the parent's rank
+ * that serves the child's table. Where that is this one, the service thread serves it from now on, until all of the
+ * child's ranks have left the table or rd_job_undo. Comes after rd_member_set_contacts; the parent may have ended. */
+rondo_result rd_job_derive(rd_job *child, const rd_member *parent, const void *salt, size_t salt_bytes, int root,
+                           int rank, int world, const rd_settings *settings);
 /* The child will not start, or has: this process no longer serves its table. No harm where it never did. */
 void rd_job_undo(const rd_job *child);
 
@@ -187,8 +187,8 @@ void rd_job_undo(const rd_job *child);
 
 typedef struct rd_table rd_table;
 
-/* Joins the job's table (rank 0 of an environment job opens it first). *stop (NULL: never): once it is not 0 this call, and
- * any later one on the table that waits, ends within 0.1 s with RONDO_ABORTED; then only rd_table_close is left.
+/* Joins the job's table (rank 0 of an environment job opens it first). *stop (NULL: never): once it is not 0 this call,
+ * and any later one on the table that waits, ends within 0.1 s with RONDO_ABORTED; then only rd_table_close is left.
  * RONDO_SYSTEM_ERROR when this process runs out of descriptors, also while others want to connect to it. */
 rondo_result rd_table_open(rd_table **table, const rd_job *job, const rd_settings *settings, int64_t deadline,
                            const _Atomic int *stop);
@@ -204,9 +204,10 @@ void rd_table_close(rd_table *table);
 
 /* ---- For reports ---- */
 
-/* Whoever connects to the abstract socket "rondo-dump-<pid>" of this process, as our user or as root, gets a descriptor that
- * dump() returned, which is then closed here; -1: none. Where the name is taken it is "rondo-dump-<pid>-1", -2 and so on,
- * to 9. dump is called under the service's lock: it must not block, nor call anything of this header. NULL: none. */
+/* Whoever connects to the abstract socket "rondo-dump-<pid>" of this process, as our user or as root, gets a descriptor
+ * that dump() returned, which is then closed here; -1: none. Where the name is taken it is "rondo-dump-<pid>-1", -2 and
+ * so on, to 9. dump is called under the service's lock: it must not block, nor call anything of this header. NULL:
+ * none. */
 void rd_service_set_dump(int (*dump)(void));
 
 /* Connections from strangers that the service thread has dropped. */

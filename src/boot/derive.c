@@ -20,10 +20,11 @@ static rondo_result check(const rd_member *parent, int root, int rank, int world
                        "this process was forked after the communicator was made: it stays with the parent");
     if (!parent->contacts) return rd_fail(RONDO_INTERNAL_ERROR, "rd_job_derive comes after rd_member_set_contacts");
     if (world < 1 || world > ranks || rank < 0 || rank >= world || root < 0 || root >= ranks)
-        return rd_fail(RONDO_INVALID_ARGUMENT,
-                       "rank %d of %d, with root %d of the parent: the world is 1 to %d, ranks lie below it, and the root "
-                       "is 0 to %d",
-                       rank, world, root, ranks, ranks - 1);
+        return rd_fail(
+            RONDO_INVALID_ARGUMENT,
+            "rank %d of %d, with root %d of the parent: the world is 1 to %d, ranks lie below it, and the root "
+            "is 0 to %d",
+            rank, world, root, ranks, ranks - 1);
     return RONDO_SUCCESS;
 }
 
@@ -55,8 +56,8 @@ static void list_roots(rd_job *child, const rd_contact *root, const rd_contact *
     }
 }
 
-rondo_result rd_job_derive(rd_job *child, const rd_member *parent, const void *salt, size_t salt_bytes, int root, int rank,
-                           int world, const rd_settings *settings)
+rondo_result rd_job_derive(rd_job *child, const rd_member *parent, const void *salt, size_t salt_bytes, int root,
+                           int rank, int world, const rd_settings *settings)
 {
     rd_job job;
     (void)settings; /* as with an id: the parent says it all */

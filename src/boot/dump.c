@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dump.c - whoever asks what this process does: a descriptor of the answer, and the connection is over. The process may be
- * in the middle of anything, or hang; its service thread answers all the same.
+ * dump.c - whoever asks what this process does: a descriptor of the answer, and the connection is over. The process may
+ * be in the middle of anything, or hang; its service thread answers all the same.
  */
 #include "boot/service.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * greet.c - links made on demand. Whoever needs one connects and says what for; the peer may be in the middle of anything,
- * so its service thread reads the greeting, and hands both to the member's owner.
+ * greet.c - links made on demand. Whoever needs one connects and says what for; the peer may be in the middle of
+ * anything, so its service thread reads the greeting, and hands both to the member's owner.
  */
 #include "boot/member.h"
 
@@ -96,7 +96,8 @@ static void ready(rd_watch *watch, uint32_t events)
     while ((whole = whole_length(greeter)) > greeter->have) {
         int fds[RD_SOCK_FDS], count = greeter->have ? 0 : RD_SOCK_FDS;
         size_t got = 0;
-        rondo_result result = rd_sock_read(watch->fd, greeter->bytes + greeter->have, whole - greeter->have, &got, fds, &count);
+        rondo_result result =
+            rd_sock_read(watch->fd, greeter->bytes + greeter->have, whole - greeter->have, &got, fds, &count);
         if (result == RONDO_IN_PROGRESS) return;
         if (result != RONDO_SUCCESS) {
             drop(greeter);
@@ -169,9 +170,10 @@ rondo_result rd_member_greet(rd_member *member, int peer, int index, bool over_u
     int connected;
     RD_TRY(rd_member_check_peer(member, peer, 0, index));
     if (greeting->bytes > MOST_BYTES || greeting->fd_count < 0 || greeting->fd_count > (over_unix ? RD_SOCK_FDS : 0))
-        return rd_fail(RONDO_INVALID_ARGUMENT,
-                       "a greeting has 0 to %d bytes and, over a unix socket, 0 to %d descriptors; this one has %u and %d",
-                       MOST_BYTES, RD_SOCK_FDS, greeting->bytes, greeting->fd_count);
+        return rd_fail(
+            RONDO_INVALID_ARGUMENT,
+            "a greeting has 0 to %d bytes and, over a unix socket, 0 to %d descriptors; this one has %u and %d",
+            MOST_BYTES, RD_SOCK_FDS, greeting->bytes, greeting->fd_count);
     rd_write_u32(&w, greeting->bytes);
     rd_write_u32(&w, (uint32_t)greeting->fd_count);
     rd_write_bytes(&w, greeting->data, greeting->bytes);

@@ -128,8 +128,8 @@ rondo_result rd_service_start_at(const rd_settings *settings, int port);
 rondo_result rd_door_listen(const char *name, int port, int *bound);
 void rd_door_close(void); /* [locked] all listeners */
 
-/* [locked] Whoever waits for a peer notes rd_door_starved() first, and gives up when this fails: RONDO_SYSTEM_ERROR when
- * a connection could not come in since for want of a descriptor, perhaps the very one. */
+/* [locked] Whoever waits for a peer notes rd_door_starved() first, and gives up when this fails: RONDO_SYSTEM_ERROR
+ * when a connection could not come in since for want of a descriptor, perhaps the very one. */
 uint64_t rd_door_starved(void);
 rondo_result rd_door_check(uint64_t noted);
 
