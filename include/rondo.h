@@ -11,7 +11,7 @@
  *   - errors of the call (RONDO_INVALID_ARGUMENT, RONDO_INVALID_USAGE; any of the memory functions): nothing was
  *     started, the communicator is as usable as before and the rank may call again;
  *   - errors of the communicator (all others): they stay; every later call on it fails with the same text
- *     until it is destroyed.
+ *     until it is destroyed, but rondo_comm_shrink() can make another of those that are left.
  * The library never exits, never aborts the process, installs no signal handler and, unless RONDO_DEBUG asks for
  * more, prints warnings only.
  *
@@ -141,6 +141,19 @@ RONDO_API rondo_result rondo_init_all(rondo_comm **comms, int n, const int *devi
 /* This process's rank, or the number of ranks; -1 for a NULL communicator. */
 RONDO_API int rondo_comm_rank(const rondo_comm *comm);
 RONDO_API int rondo_comm_size(const rondo_comm *comm);
+
+/* Communicators of those ranks of comm that name the same color (0 or more), in the order of their keys and, among equal
+ * ones, of their ranks in comm. All ranks of comm call it; one that names RONDO_NO_COLOR gets NULL. comm goes on, and
+ * may be destroyed before its children. config: NULL means the settings of comm. */
+#define RONDO_NO_COLOR (-1)
+RONDO_API rondo_result rondo_comm_split(rondo_comm *comm, int color, int key, rondo_comm **out,
+                                        const rondo_config *config);
+
+/* A communicator of the ranks of comm without the n that exclude lists, in the same order; also when comm has ended.
+ * All others call it with the same list. exclude NULL and n 0: without those that the survivors agree to be gone. A rank
+ * that dies meanwhile may fail the call (RONDO_REMOTE_ERROR) on all; it can be called again. */
+RONDO_API rondo_result rondo_comm_shrink(rondo_comm *comm, const int *exclude, int n, rondo_comm **out,
+                                         const rondo_config *config);
 
 /* *state = RONDO_IN_PROGRESS while a communicator with background set is being made (no other call but abort and
  * destroy may be made until then), then RONDO_SUCCESS, or why the communicator has ended. Never waits. */

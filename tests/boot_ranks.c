@@ -224,6 +224,12 @@ bool rank_wait_greetings(rank *r, int times, double seconds)
     return wait_counter(r, &r->greetings, times, seconds);
 }
 
+rondo_result rank_enter(rank *r)
+{
+    RD_TRY(rd_member_open(&r->member, &r->job, &r->settings, &r->contacts[r->me], &ops, r));
+    return rd_table_open(&r->table, &r->job, &r->settings, rd_deadline(r->run->timeout_s), NULL);
+}
+
 rondo_result rank_join(rank *r)
 {
     rondo_result result;
@@ -231,10 +237,7 @@ rondo_result rank_join(rank *r)
     if (!wait_for_int(&r->run->id_ready, 1, LIMIT_S)) return RONDO_INTERNAL_ERROR;
     r->contacts = calloc((size_t)r->run->world, sizeof *r->contacts);
     result = rd_job_from_id(&r->job, &r->run->id, r->me, r->run->world, &r->settings);
-    if (result == RONDO_SUCCESS)
-        result = rd_member_open(&r->member, &r->job, &r->settings, &r->contacts[r->me], &ops, r);
-    if (result == RONDO_SUCCESS)
-        result = rd_table_open(&r->table, &r->job, &r->settings, rd_deadline(r->run->timeout_s));
+    if (result == RONDO_SUCCESS) result = rank_enter(r);
     rank_note(r, result);
     return result;
 }

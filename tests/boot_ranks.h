@@ -90,6 +90,7 @@ void rank_free(rank *r);
 void rank_note(rank *r, rondo_result result); /* result and last error into the struct run */
 
 /* Steps of a start; each is RONDO_SUCCESS or noted. */
+rondo_result rank_enter(rank *r); /* member and table of its job */
 rondo_result rank_join(rank *r);  /* job, member, table */
 rondo_result rank_meet(rank *r);  /* contacts of all, control plane; then the table is closed */
 rondo_result rank_start(rank *r); /* both */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Agreements: the survivors say the same about who goes on, whoever dies when; lists that differ; ranks that never come.
+ * Agreements: the survivors say the same about who goes on, whoever dies when; lists that differ; ranks that never
+ * come.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -54,7 +55,8 @@ static void survive(rank *r)
     if (r->me == 6) return;
     if (r->me == 5) rd_member_announce(r->member, RONDO_TIMEOUT, "too slow");
     if (r->me == 2) raise(SIGKILL);
-    if (result == RONDO_SUCCESS && r->me != 5 && !rank_wait_stop(r, 5)) result = rd_fail(RONDO_TIMEOUT, "nothing stopped it");
+    if (result == RONDO_SUCCESS && r->me != 5 && !rank_wait_stop(r, 5))
+        result = rd_fail(RONDO_TIMEOUT, "nothing stopped it");
     if (result == RONDO_SUCCESS) result = agree(r, NULL, 10);
     rank_note(r, result);
     run->step++;
@@ -222,8 +224,10 @@ static void test_lists(void **state)
 {
     (void)state;
     check_lists(SAME_LISTS, RONDO_SUCCESS, all_but(5, 1, 1 << 1), "", "");
-    check_lists(OTHER_LIST, RONDO_MISMATCH, -1, "leaves out rank 2; all must give the same list", "leaves out rank 2, rank ");
-    check_lists(LIST_AND_NONE, RONDO_MISMATCH, -1, "leaves out those that are gone; all must", "leaves out those that are gone, rank ");
+    check_lists(OTHER_LIST, RONDO_MISMATCH, -1, "leaves out rank 2; all must give the same list",
+                "leaves out rank 2, rank ");
+    check_lists(LIST_AND_NONE, RONDO_MISMATCH, -1, "leaves out those that are gone; all must",
+                "leaves out those that are gone, rank ");
     check_lists(NOT_IN_LIST, RONDO_REMOTE_ERROR, -1, "rank 4 (pid ", "not in the list of those to leave out");
 }
 

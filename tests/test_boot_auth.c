@@ -97,7 +97,7 @@ static void test_worlds(void **state)
     (void)state;
     rd_job job = new_job(3), other = job;
     rd_table *table;
-    assert_int_equal(rd_table_open(&table, &job, &settings, rd_deadline(5)), RONDO_SUCCESS);
+    assert_int_equal(rd_table_open(&table, &job, &settings, rd_deadline(5), NULL), RONDO_SUCCESS);
     other.rank = 1;
     other.world = 4;
     check_knock(&other, RD_WIRE_VERSION, RD_DIAL_FAILED, "says 4, the others say 3");

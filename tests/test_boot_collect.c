@@ -33,7 +33,8 @@ static rondo_result collect_all(rank *r, double seconds)
     rd_answer *answers = malloc((size_t)r->run->world * sizeof *answers);
     int64_t begin = rd_now();
     rondo_result result = rd_member_collect(r->member, rd_deadline(seconds), answers);
-    for (int i = 0; i < r->run->world && result == RONDO_SUCCESS; i++) result = check_answer(&answers[i], i, RD_ANSWERS, false);
+    for (int i = 0; i < r->run->world && result == RONDO_SUCCESS; i++)
+        result = check_answer(&answers[i], i, RD_ANSWERS, false);
     if (result == RONDO_SUCCESS && rd_now() - begin > (int64_t)(seconds * 1e9))
         result = rd_fail(RONDO_TIMEOUT, "it waited for the deadline");
     free(answers);
@@ -67,7 +68,8 @@ static void all_ask(rank *r)
         if (pthread_create(&thread, NULL, collect_beside, &beside)) abort();
         result = collect_all(r, 10);
         pthread_join(thread, NULL);
-        if (result == RONDO_SUCCESS && beside.result != RONDO_SUCCESS) result = rd_fail(beside.result, "%s", beside.text);
+        if (result == RONDO_SUCCESS && beside.result != RONDO_SUCCESS)
+            result = rd_fail(beside.result, "%s", beside.text);
     }
     rank_note(r, result);
     r->run->step++;
@@ -123,7 +125,8 @@ static void ask_subjects(rank *r)
         kill(run->rank[MUTE].pid, SIGSTOP); /* not known yet when it asks: the answer comes when it is */
         if (result == RONDO_SUCCESS) result = collect_states(r, RD_ANSWERS, RD_ANSWERS, RD_IS_STOPPED);
         kill(run->rank[SUBJECT].pid, SIGSTOP);
-        for (int64_t d = rd_deadline(5); rd_now() < d && !rd_member_is_stopped(r->member, SUBJECT, NULL);) sleep_s(0.01);
+        for (int64_t d = rd_deadline(5); rd_now() < d && !rd_member_is_stopped(r->member, SUBJECT, NULL);)
+            sleep_s(0.01);
         run->step++;
         for (int64_t d = rd_deadline(5); rd_now() < d && !rd_member_is_gone(r->member, LEAVER);) sleep_s(0.01);
         if (result == RONDO_SUCCESS) result = collect_states(r, RD_IS_STOPPED, RD_IS_LEFT, RD_IS_STOPPED);

@@ -56,10 +56,12 @@ static rd_greeting greeting_of(int from, int to, int index, bool over_unix)
 static rondo_result check_greeting(rank *r, int peer, int index, int fd, const rd_greeting *greeting)
 {
     rondo_result result = RONDO_SUCCESS;
-    if (greeting->bytes != (index == 1 ? 256 : (uint32_t)index)) result = rd_fail(RONDO_INTERNAL_ERROR, "%u bytes", greeting->bytes);
+    if (greeting->bytes != (index == 1 ? 256 : (uint32_t)index))
+        result = rd_fail(RONDO_INTERNAL_ERROR, "%u bytes", greeting->bytes);
     for (unsigned i = 0; i < greeting->bytes; i++)
         if (greeting->data[i] != data_byte(peer, r->me, index, i)) result = rd_fail(RONDO_INTERNAL_ERROR, "byte %u", i);
-    if (greeting->fd_count != (r->run->argument == 0 ? index + 1 : 0)) result = rd_fail(RONDO_INTERNAL_ERROR, "%d fds", greeting->fd_count);
+    if (greeting->fd_count != (r->run->argument == 0 ? index + 1 : 0))
+        result = rd_fail(RONDO_INTERNAL_ERROR, "%d fds", greeting->fd_count);
     for (int i = 0, word = -1; i < greeting->fd_count; i++) {
         if (pread(greeting->fds[i], &word, sizeof word, 0) != sizeof word || word != peer * 1000 + r->me * 10 + i)
             result = rd_fail(RONDO_INTERNAL_ERROR, "descriptor %d holds %d", i, word);
@@ -89,7 +91,8 @@ static void greet_all(rank *r)
         int peer = r->greeted[i].peer, index = r->greeted[i].index, fd = r->greeted[i].fd, word = -1;
         result = check_greeting(r, peer, index, fd, &r->greeted[i].greeting);
         if (result == RONDO_SUCCESS) result = rd_sock_recv(fd, &word, sizeof word, deadline);
-        if (result == RONDO_SUCCESS && word != peer * 100 + r->me * 10 + index) result = rd_fail(RONDO_INTERNAL_ERROR, "word %d", word);
+        if (result == RONDO_SUCCESS && word != peer * 100 + r->me * 10 + index)
+            result = rd_fail(RONDO_INTERNAL_ERROR, "word %d", word);
         close(fd);
     }
     rank_note(r, result);
@@ -220,9 +223,7 @@ static void test_misbehaviour(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greetings),
-        cmocka_unit_test(test_before_contacts),
-        cmocka_unit_test(test_misbehaviour),
+        cmocka_unit_test(test_greetings), cmocka_unit_test(test_before_contacts), cmocka_unit_test(test_misbehaviour),
         cmocka_unit_test(test_greetings_of_threads), /* last: it leaves threads in this process */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -98,8 +98,10 @@ static void idle(rank *r)
     getrusage(RUSAGE_SELF, &before);
     sleep(3);
     getrusage(RUSAGE_SELF, &after);
-    double used = (double)(after.ru_utime.tv_sec - before.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_stime.tv_sec) +
-                  (double)(after.ru_utime.tv_usec - before.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_stime.tv_usec) * 1e-6;
+    double used =
+        (double)(after.ru_utime.tv_sec - before.ru_utime.tv_sec + after.ru_stime.tv_sec - before.ru_stime.tv_sec) +
+        (double)(after.ru_utime.tv_usec - before.ru_utime.tv_usec + after.ru_stime.tv_usec - before.ru_stime.tv_usec) *
+            1e-6;
     r->run->rank[r->me].seconds = used / 3;
     rank_note(r, result);
     r->run->step++;
@@ -142,12 +144,14 @@ static void announce(rank *r)
     if (result == RONDO_SUCCESS && (!rank_wait_stop(r, 5) || r->stopped != RONDO_TIMEOUT))
         result = rd_fail(RONDO_INTERNAL_ERROR, "stopped by %s", r->stop_text);
     sleep_s(0.1);
-    if (result == RONDO_SUCCESS && rd_member_is_gone(r->member, 1)) result = rd_fail(RONDO_INTERNAL_ERROR, "gone already");
+    if (result == RONDO_SUCCESS && rd_member_is_gone(r->member, 1))
+        result = rd_fail(RONDO_INTERNAL_ERROR, "gone already");
     r->run->step++;
     wait_for_int(&r->run->step, 2 * world - 1, LIMIT_S);
     if (result == RONDO_SUCCESS && !wait_gone(r, 1, 5)) result = rd_fail(RONDO_TIMEOUT, "it is not gone");
     for (int i = 0; i < world && result == RONDO_SUCCESS; i++)
-        if (i != 1 && rd_member_is_gone(r->member, i)) result = rd_fail(RONDO_INTERNAL_ERROR, "rank %d is gone, too", i);
+        if (i != 1 && rd_member_is_gone(r->member, i))
+            result = rd_fail(RONDO_INTERNAL_ERROR, "rank %d is gone, too", i);
     if (result == RONDO_SUCCESS && (r->stops != 1 || r->wakes < 1))
         result = rd_fail(RONDO_INTERNAL_ERROR, "%d stops, %d wakes", r->stops, r->wakes);
     rank_note(r, result);

@@ -87,7 +87,7 @@ static void *join(void *argument)
 {
     start *s = argument;
     rd_table *table;
-    s->result = rd_table_open(&table, &s->job, &s->settings, rd_deadline(LIMIT_S));
+    s->result = rd_table_open(&table, &s->job, &s->settings, rd_deadline(LIMIT_S), NULL);
     if (s->result != RONDO_SUCCESS) return NULL;
     s->result = rd_table_fence(table, rd_deadline(LIMIT_S));
     rd_table_close(table);

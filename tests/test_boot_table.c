@@ -214,7 +214,7 @@ static void claim(rank *r)
         rd_table *table;
         wait_for_int(&r->run->step, 2, LIMIT_S);
         rondo_result result = rd_job_from_id(&job, &r->run->id, 1, 2, &r->settings);
-        if (result == RONDO_SUCCESS) result = rd_table_open(&table, &job, &r->settings, rd_deadline(5));
+        if (result == RONDO_SUCCESS) result = rd_table_open(&table, &job, &r->settings, rd_deadline(5), NULL);
         r->me = slot;
         rank_note(r, result);
         r->run->step++;
@@ -264,7 +264,7 @@ static void join_environment(rank *r)
     int64_t begin = rd_now();
     if (r->me == 0) sleep_s(0.5);
     environment_job(r, true);
-    rondo_result result = rd_table_open(&r->table, &r->job, &r->settings, rd_deadline(r->run->timeout_s));
+    rondo_result result = rd_table_open(&r->table, &r->job, &r->settings, rd_deadline(r->run->timeout_s), NULL);
     if (result == RONDO_SUCCESS) result = rd_table_fence(r->table, rd_deadline(5));
     rank_note(r, result);
     r->run->rank[r->me].seconds = (double)(rd_now() - begin) * 1e-9;
@@ -285,7 +285,7 @@ static void join_nobody(rank *r)
 {
     int64_t begin = rd_now();
     environment_job(r, false);
-    rondo_result result = rd_table_open(&r->table, &r->job, &r->settings, rd_deadline(r->run->timeout_s));
+    rondo_result result = rd_table_open(&r->table, &r->job, &r->settings, rd_deadline(r->run->timeout_s), NULL);
     rank_note(r, result);
     r->run->rank[r->me].seconds = (double)(rd_now() - begin) * 1e-9;
 }

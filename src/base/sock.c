@@ -36,7 +36,7 @@ static rondo_result fail_with(int error, const char *what, const rd_address *add
     char text[RD_ADDRESS_TEXT];
     rondo_result result = is_remote(error) ? RONDO_REMOTE_ERROR : RONDO_SYSTEM_ERROR;
     rd_address_print(address, text);
-    rd_fail(result, "%s %s: %s", what, text, strerror(error));
+    rd_fail(result, "%s %s: %s%s", what, text, strerror(error), rd_errno_remedy(error));
     errno = error; /* callers tell a port that is taken from other failures */
     return result;
 }
@@ -264,10 +264,16 @@ rondo_result rd_sock_read(int fd, void *data, size_t bytes, size_t *got, int *fd
     while (n < 0 && errno == EINTR);
     if (n < 0) return errno == EAGAIN ? RONDO_IN_PROGRESS : fail_on(fd, errno, "receiving from");
     int fd_count = take_fds(&message, came);
-    if (fd_count > room || (message.msg_flags & MSG_CTRUNC)) {
+    bool lost = message.msg_flags & MSG_CTRUNC;
+    if (fd_count > room || (lost && fd_count == RD_SOCK_FDS)) {
         close_all(came, fd_count);
-        return rd_fail(RONDO_REMOTE_ERROR,
-                       "descriptors came that do not belong here, or for which this process has no room");
+        return rd_fail(RONDO_REMOTE_ERROR, "descriptors came that do not belong here");
+    }
+    if (lost) {
+        close_all(came, fd_count);
+        if (fds) *count = 0;
+        *got = (size_t)n;
+        return rd_fail(RONDO_SYSTEM_ERROR, "receiving descriptors: %s%s", strerror(EMFILE), rd_errno_remedy(EMFILE));
     }
     if (n == 0) {
         char peer[RD_ADDRESS_TEXT];

@@ -72,7 +72,8 @@ rondo_result rd_sock_connect(int *fd, const rd_address *to, int64_t deadline);
 /* One attempt, of bytes > 0. *got, *put: bytes moved, at least 1 on success; RONDO_IN_PROGRESS: none now. Descriptors
  * (fds NULL: none wanted) arrive with the first byte of the write that carried them; *count goes in as the room (at
  * most RD_SOCK_FDS) and comes out as their number. More than fit, or any when none are wanted, is an error with all
- * of them closed. Received descriptors are close-on-exec and the caller's. */
+ * of them closed. RONDO_SYSTEM_ERROR when they came and this process has no room: the bytes are there, *got of them,
+ * and *count is 0. Received descriptors are close-on-exec and the caller's. */
 rondo_result rd_sock_read(int fd, void *data, size_t bytes, size_t *got, int *fds, int *count);
 rondo_result rd_sock_write(int fd, const void *data, size_t bytes, size_t *put, const int *fds, int count);
 

@@ -35,7 +35,14 @@ rondo_result rd_fail_errno(const char *format, ...)
     va_start(arguments, format);
     set_error(format, arguments);
     va_end(arguments);
-    return rd_fail(RONDO_SYSTEM_ERROR, "%s: %s", last_error, strerror(error));
+    rd_fail(RONDO_SYSTEM_ERROR, "%s: %s%s", last_error, strerror(error), rd_errno_remedy(error));
+    errno = error;
+    return RONDO_SYSTEM_ERROR;
+}
+
+const char *rd_errno_remedy(int error)
+{
+    return error == EMFILE ? "; raise this process's limit on open descriptors (ulimit -n)" : "";
 }
 
 const char *rd_last_error(void) { return last_error; }

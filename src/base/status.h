@@ -12,8 +12,12 @@
 /* Sets this thread's last error to the formatted text (what, where, valid range, what to do) and returns `result`. */
 rondo_result rd_fail(rondo_result result, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same for a failed system call: appends ": <strerror(errno)>" and returns RONDO_SYSTEM_ERROR. */
+/* The same for a failed system call: appends ": <strerror(errno)>", and what to do where descriptors ran out; returns
+ * RONDO_SYSTEM_ERROR. errno stays. */
 rondo_result rd_fail_errno(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* What to do about it, to be appended to its text; "" for most. */
+const char *rd_errno_remedy(int error);
 
 /* This thread's last error text, "" when there was none. */
 const char *rd_last_error(void);

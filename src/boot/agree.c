@@ -6,12 +6,12 @@
  * that very set, it is agreed. A death that is heard meanwhile enlarges the set, and the new one floods.
  *
  * Why two ranks never agree on different sets: sets only grow, and each who is done had heard its set from the other.
- * So of two who are done, each one's last set is a set that the other had said, at the end or earlier: each lies within the
- * other. And why nobody waits for one who is done and no longer answers: who is done says so, and his set is then
+ * So of two who are done, each one's last set is a set that the other had said, at the end or earlier: each lies within
+ * the other. And why nobody waits for one who is done and no longer answers: who is done says so, and his set is then
  * everybody's, even if a death was heard since.
  *
- * Ranks count their agreements. One that gave up (a deadline) is ahead of the others then: the highest number counts, and
- * who waits with a lower one moves up. Words of one rank arrive everywhere in their order: each hop keeps it.
+ * Ranks count their agreements. One that gave up (a deadline) is ahead of the others then: the highest number counts,
+ * and who waits with a lower one moves up. Words of one rank arrive everywhere in their order: each hop keeps it.
  */
 #include "boot/control.h"
 
@@ -134,7 +134,8 @@ static void say(rd_member *member, enum word word)
 
 /* ---- Deciding ---- */
 
-static void decide(rd_member *member, rondo_result result, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void decide(rd_member *member, rondo_result result, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
 static void decide(rd_member *member, rondo_result result, const char *format, ...)
 {
     rd_agreement *a = member->agreement;
@@ -165,7 +166,8 @@ static void agree(rd_member *member)
 static bool same_list(const rd_member *member, const rd_proposal *p)
 {
     const rd_agreement *a = member->agreement;
-    return p->listed == a->listed && (!a->listed || memcmp(p->set + set_bytes(member), a->list, set_bytes(member)) == 0);
+    return p->listed == a->listed &&
+           (!a->listed || memcmp(p->set + set_bytes(member), a->list, set_bytes(member)) == 0);
 }
 
 static void differ(rd_member *member, int rank)
@@ -300,7 +302,8 @@ static rondo_result reach_agreement(rd_member *member, const bool *exclude, int6
         if ((exclude && exclude[rank]) || member->ranks[rank].gone) put(a->set, rank);
     }
     for (int rank = 0; rank < member->job.world; rank++)
-        if (!has(a->set, rank) && member->proposals[rank].number > a->number) a->number = member->proposals[rank].number;
+        if (!has(a->set, rank) && member->proposals[rank].number > a->number)
+            a->number = member->proposals[rank].number;
     say(member, PROPOSES);
     consider(member);
     while (a->result == RONDO_IN_PROGRESS && rd_now() < deadline) rd_member_wait(member, deadline);

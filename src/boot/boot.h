@@ -4,12 +4,15 @@
  *
  *   launch_env.c  rank, world and meeting point from the launcher's environment
  *   job.c         what a unique id or an environment names: job id, key, root's addresses
+ *   derive.c      jobs of some of a job's ranks
  *   key.c         the job's key, where the environment names one
  *   auth.c        proof of the key, both ways, before any other byte is parsed; dial.c is its client's side
  *   table.c       the rendezvous table (put, get, fence), seen from a rank
  *   rendezvous.c  its server, run by the service thread of the root
+ *   served.c      the jobs whose tables are served here
  *   service.c     the one thread of the process: what it watches, timers, fork and exit
  *   door.c        its listeners, strangers, and the server's side of the handshake
+ *   dump.c        whoever asks what this process does
  *   frames.c      its connections that carry messages
  *   member.c      a rank of a communicator, as the service thread sees it: connections to it
  *   greet.c       links made on demand: who comes with a greeting is handed on
@@ -86,11 +89,11 @@ typedef struct rd_greeting {
     int fds[4];
 } rd_greeting;
 
-/* Called under the service's lock: must not block, nor call anything of this header. NULL: of no interest. The table must
- * outlive the member. */
+/* Called under the service's lock: must not block, nor call anything of this header. NULL: of no interest. The table
+ * must outlive the member. */
 typedef struct rd_member_ops {
-    /* Something ended this communicator for us. result is RONDO_REMOTE_ERROR, RONDO_ABORTED...; text names rank and pid.
-     * Once per event: the first says why, others may follow. */
+    /* Something ended this communicator for us. result is RONDO_REMOTE_ERROR, RONDO_ABORTED...; text names rank and
+     * pid. Once per event: the first says why, others may follow. */
     void (*stop)(void *context, rondo_result result, const char *text);
     /* Somebody left, was stopped, or goes on; whoever waits should ask rd_member_left and rd_member_is_stopped. */
     void (*wake)(void *context);
@@ -144,8 +147,8 @@ bool rd_member_left(rd_member *member, uint64_t calls, char *text, size_t bytes)
 /* true: this rank died, exited, or destroyed its communicator. One that only ended the communicator for all (by
  * rd_member_announce) lives. */
 bool rd_member_is_gone(const rd_member *member, int rank);
-/* true: the process of this rank is stopped (SIGSTOP, a debugger), which all ranks know within 2 s; *since_s, which may be
- * NULL: seconds since this rank knows. Not an end: it may go on. */
+/* true: the process of this rank is stopped (SIGSTOP, a debugger), which all ranks know within 2 s; *since_s, which may
+ * be NULL: seconds since this rank knows. Not an end: it may go on. */
 bool rd_member_is_stopped(rd_member *member, int rank, double *since_s);
 
 typedef struct rd_answer {
@@ -154,28 +157,42 @@ typedef struct rd_answer {
 } rd_answer;
 
 /* Asks every rank for its report (ops->report) and waits until all are accounted for or the deadline, when some are
- * silent: no failure. answers: by rank, `world` of them. Works after the communicator has ended, too. One call at a time
- * asks; another on the same member waits for it. RONDO_INVALID_USAGE in a forked child. */
+ * silent: no failure. answers: by rank, `world` of them. Works after the communicator has ended, too. One call at a
+ * time asks; another on the same member waits for it. RONDO_INVALID_USAGE in a forked child. */
 rondo_result rd_member_collect(rd_member *member, int64_t deadline, rd_answer *answers);
 
-/* Agrees with the surviving ranks on who goes on without the others; works on a communicator that has ended. exclude, by
- * rank: who is left out, whether dead or not, the same on all that take part; NULL: those whom the survivors agree to be
- * gone, also those that go meanwhile. *present, by rank, and *number, which grows with each agreement of this
+/* Agrees with the surviving ranks on who goes on without the others; works on a communicator that has ended. exclude,
+ * by rank: who is left out, whether dead or not, the same on all that take part; NULL: those whom the survivors agree
+ * to be gone, also those that go meanwhile. *present, by rank, and *number, which grows with each agreement of this
  * communicator, are the same on all.
- * RONDO_TIMEOUT names who did not come, RONDO_MISMATCH two ranks whose lists differ. RONDO_REMOTE_ERROR on all when a rank
- * that is not in the list is gone. One that dies once somebody knows of the agreement is still present on all, and
+ * RONDO_TIMEOUT names who did not come, RONDO_MISMATCH two ranks whose lists differ. RONDO_REMOTE_ERROR on all when a
+ * rank that is not in the list is gone. One that dies once somebody knows of the agreement is still present on all, and
  * rd_member_is_gone soon. */
 rondo_result rd_member_agree(rd_member *member, const bool *exclude, int64_t deadline, bool *present, uint64_t *number);
 
 /* Says goodbye, forgets the member. Never waits for a peer. NULL is fine. */
 void rd_member_close(rd_member *member);
 
+/* ---- Jobs within jobs ---- */
+
+/* A job of some of the parent's ranks, without new words from outside: its id is made from the parent's and the salt,
+ * the same on all and another for each job; its key is the parent's. rank, world: in the child. root: the parent's rank
+ * that serves the child's table. Where that is this one, the service thread serves it from now on, until all of the
+ * child's ranks have left the table or rd_job_undo. Comes after rd_member_set_contacts; the parent may have ended. */
+rondo_result rd_job_derive(rd_job *child, const rd_member *parent, const void *salt, size_t salt_bytes, int root,
+                           int rank, int world, const rd_settings *settings);
+/* The child will not start, or has: this process no longer serves its table. No harm where it never did. */
+void rd_job_undo(const rd_job *child);
+
 /* ---- The table ---- */
 
 typedef struct rd_table rd_table;
 
-/* Joins the job's table (rank 0 of an environment job opens it first). */
-rondo_result rd_table_open(rd_table **table, const rd_job *job, const rd_settings *settings, int64_t deadline);
+/* Joins the job's table (rank 0 of an environment job opens it first). *stop (NULL: never): once it is not 0 this call,
+ * and any later one on the table that waits, ends within 0.1 s with RONDO_ABORTED; then only rd_table_close is left.
+ * RONDO_SYSTEM_ERROR when this process runs out of descriptors, also while others want to connect to it. */
+rondo_result rd_table_open(rd_table **table, const rd_job *job, const rd_settings *settings, int64_t deadline,
+                           const _Atomic int *stop);
 rondo_result rd_table_put(rd_table *table, const char *key, const void *value, size_t bytes);
 /* Returns when all `world` ranks have come to the same fence, or RONDO_TIMEOUT: "2 of 3 joined; missing: rank 2". */
 rondo_result rd_table_fence(rd_table *table, int64_t deadline);
@@ -187,6 +204,12 @@ rondo_result rd_table_exchange(rd_table *table, const char *name, const void *mi
 void rd_table_close(rd_table *table);
 
 /* ---- For reports ---- */
+
+/* Whoever connects to the abstract socket "rondo-dump-<pid>" of this process, as our user or as root, gets a descriptor
+ * that dump() returned, which is then closed here; -1: none. Where the name is taken it is "rondo-dump-<pid>-1", -2 and
+ * so on, to 9. dump is called under the service's lock: it must not block, nor call anything of this header. NULL:
+ * none. */
+void rd_service_set_dump(int (*dump)(void));
 
 /* Connections from strangers that the service thread has dropped. */
 uint64_t rd_service_strangers(void);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * collect.c - what every rank does now. A question floods; each rank answers the neighbour by whom it came first, who
- * passes the answer on to the one by whom it came to him, and so back to the asker: every answer goes a shortest way, log2
- * of the world size at most, instead of flooding.
+ * passes the answer on to the one by whom it came to him, and so back to the asker: every answer goes a shortest way,
+ * log2 of the world size at most, instead of flooding.
  *
  * A stopped rank cannot answer: its neighbours do, before they answer for themselves. So once all others have answered,
  * nothing more is to be said about the stopped.
@@ -156,8 +156,7 @@ rondo_result rd_member_collect(rd_member *member, int64_t deadline, rd_answer *a
     struct rd_collection collection = {.answers = answers};
     rondo_result result = RONDO_SUCCESS;
     rd_service_lock();
-    while (member->service == rd_service && member->collection && rd_now() < deadline)
-        rd_member_wait(member, deadline);
+    while (member->service == rd_service && member->collection && rd_now() < deadline) rd_member_wait(member, deadline);
     if (member->service != rd_service)
         result = rd_fail(RONDO_INVALID_USAGE,
                          "this process was forked after the communicator was made: it stays with the parent");

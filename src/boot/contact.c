@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/status.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
@@ -18,11 +19,12 @@
 enum { ADDRESSES = 4 };
 
 /* Two processes of one kernel and one network namespace hash alike; whether they share memory is proved elsewhere. */
-static void hash_host(unsigned char hash[32])
+static rondo_result hash_host(unsigned char hash[32])
 {
     char boot[64] = "";
     struct stat space = {0};
     int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    if (fd < 0 && (errno == EMFILE || errno == ENFILE)) return rd_fail_errno("reading this host's boot id");
     if (fd >= 0) {
         if (read(fd, boot, sizeof boot - 1) < 0) boot[0] = 0;
         close(fd);
@@ -35,6 +37,7 @@ static void hash_host(unsigned char hash[32])
     } host = {.space = space.st_ino};
     memcpy(host.boot, boot, sizeof boot);
     rd_hash(hash, 32, "host", &host, sizeof host);
+    return RONDO_SUCCESS;
 }
 
 rondo_result rd_contact_here(rd_contact *contact, const rd_settings *settings, int tcp_port,
@@ -50,7 +53,7 @@ rondo_result rd_contact_here(rd_contact *contact, const rd_settings *settings, i
     }
     memcpy(contact->process, token, sizeof contact->process);
     rd_process_unix_name(token, contact->unix_name);
-    hash_host(contact->host);
+    RD_TRY(hash_host(contact->host));
     contact->pid = (int32_t)getpid();
     gethostname(contact->hostname, sizeof contact->hostname - 1);
     return RONDO_SUCCESS;

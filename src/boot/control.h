@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * control.h - the control connections of a rank: what control.c (who is there), pulse.c (who is stopped), collect.c (what
- * each one does) and agree.c (who goes on) share. All [locked].
+ * control.h - the control connections of a rank: what control.c (who is there), pulse.c (who is stopped), collect.c
+ * (what each one does) and agree.c (who goes on) share. All [locked].
  */
 #ifndef RD_BOOT_CONTROL_H
 #define RD_BOOT_CONTROL_H
@@ -16,7 +16,7 @@ struct rd_control {
     struct rd_pid_watch *pid;
     rd_control *next;
     /* pulse.c */
-    pid_t process;     /* the peer's, 0: not to be seen from here */
+    pid_t process; /* the peer's, 0: not to be seen from here */
     int64_t heard_at;
     bool seen_stopped; /* what this connection alone says */
     /* collect.c */
@@ -26,13 +26,13 @@ struct rd_control {
 /* Payloads: docs/wire.md. */
 enum rd_message {
     RD_SAY_HELLO = 1,
-    RD_SAY_GOODBYE,   /* floods */
-    RD_SAY_NEWS,      /* floods */
+    RD_SAY_GOODBYE, /* floods */
+    RD_SAY_NEWS,    /* floods */
     RD_SAY_HEARTBEAT,
-    RD_SAY_STOPPED,   /* floods */
-    RD_SAY_ASK,       /* floods */
+    RD_SAY_STOPPED, /* floods */
+    RD_SAY_ASK,     /* floods */
     RD_SAY_REPORT,
-    RD_SAY_SHRINK,    /* floods */
+    RD_SAY_SHRINK, /* floods */
     RD_MESSAGES
 };
 

@@ -6,6 +6,7 @@
 #include "base/status.h"
 #include "boot/wire.h"
 
+#include <errno.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,7 +83,7 @@ static enum rd_dialed wait_for(attempt *a, short events)
             rondo_result result = a->dialing->go_on(a->dialing->context);
             if (result != RONDO_SUCCESS) return failed(a, result);
         }
-        int64_t slice = rd_deadline(0.1);
+        int64_t slice = rd_deadline(0.05);
         if (poll(&p, 1, rd_until_ms(slice < a->until ? slice : a->until)) > 0) return RD_DIALED;
         if (rd_now() >= a->until) return silent(a, "no answer");
     }
@@ -123,9 +124,11 @@ static enum rd_dialed connect_to(attempt *a)
     /* Made and owned in one go: a child forked right after closes its copy. */
     rd_service_lock();
     result = rd_sock_connect_start(&a->fd, &to, &done);
+    int error = errno;
     if (result == RONDO_SUCCESS) rd_own(a->fd);
     rd_service_unlock();
     if (result == RONDO_IN_PROGRESS) return silent(a, "its queue is full");
+    if (result == RONDO_SYSTEM_ERROR && (error == EMFILE || error == ENFILE)) return failed(a, result);
     if (result != RONDO_SUCCESS) return elsewhere(a, rd_last_error());
     if (done) return RD_DIALED;
     enum rd_dialed waited = wait_for(a, POLLOUT);

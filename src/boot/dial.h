@@ -14,7 +14,7 @@ typedef struct rd_dialing {
     uint32_t version;       /* RD_WIRE_VERSION */
     int64_t deadline;
     double patience_s;      /* with one address, until its end has answered like a Rondo */
-    /* Asked between waits, at least every 100 ms: RONDO_SUCCESS to go on, else the failure to end with. NULL: go on. */
+    /* Asked between waits, at least every 50 ms: RONDO_SUCCESS to go on, else the failure to end with. NULL: go on. */
     rondo_result (*go_on)(void *context);
     void *context;
 } rd_dialing;

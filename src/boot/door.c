@@ -12,6 +12,7 @@
 #include "base/status.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdatomic.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -21,6 +22,7 @@
 #include <unistd.h>
 
 #define GUEST_SECONDS 5.0
+#define DAWDLE_SECONDS 0.2 /* a handshake takes less */
 #define PAUSE_SECONDS 0.05
 
 typedef struct rd_listener {
@@ -210,6 +212,18 @@ static void receive(rd_listener *listener, int fd)
 
 /* ---- Listeners ---- */
 
+uint64_t rd_door_starved(void)
+{
+    return rd_service ? rd_service->starved : 0;
+}
+
+rondo_result rd_door_check(uint64_t noted)
+{
+    if (rd_door_starved() <= noted) return RONDO_SUCCESS;
+    return rd_fail(RONDO_SYSTEM_ERROR, "a peer's connection cannot come in: %s%s", strerror(EMFILE),
+                   rd_errno_remedy(EMFILE));
+}
+
 static void set_listeners(uint32_t events)
 {
     for (rd_listener *listener = rd_service->listeners; listener; listener = listener->next)
@@ -222,6 +236,20 @@ static void open_again(rd_timer *timer)
     set_listeners(EPOLLIN);
 }
 
+/* Out of descriptors, most likely. Makes room, if somebody dawdles at the door, and does not spin on the listener. */
+static void starve(void)
+{
+    rd_guest *oldest = rd_service->guests;
+    if (oldest && rd_deadline(GUEST_SECONDS - DAWDLE_SECONDS) > oldest->timer.at) {
+        turn_away(oldest, "this process has no descriptors left");
+    } else if (!oldest) {
+        rd_service->starved++;
+        rd_members_wake();
+    }
+    set_listeners(0);
+    rd_timer_set(&rd_service->door_pause, rd_deadline(PAUSE_SECONDS), open_again);
+}
+
 static void listener_ready(rd_watch *watch, uint32_t events)
 {
     rd_listener *listener = RD_CONTAINER(watch, rd_listener, watch);
@@ -231,10 +259,8 @@ static void listener_ready(rd_watch *watch, uint32_t events)
         rondo_result result = rd_sock_accept(watch->fd, &fd);
         if (result == RONDO_IN_PROGRESS) return;
         if (result != RONDO_SUCCESS) {
-            /* Out of descriptors, most likely. Make room, and do not spin on the listener meanwhile. */
-            if (rd_service->guests) turn_away(rd_service->guests, "this process has no descriptors left");
-            set_listeners(0);
-            rd_timer_set(&rd_service->door_pause, rd_deadline(PAUSE_SECONDS), open_again);
+            /* The kernel looks for a free descriptor before it looks for somebody who waits. */
+            if (poll(&(struct pollfd){.fd = watch->fd, .events = POLLIN}, 1, 0) > 0) starve();
             return;
         }
         receive(listener, fd);

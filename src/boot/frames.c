@@ -147,6 +147,7 @@ void rd_frames_read(rd_frames *frames)
             frames->fd_in = fds[0];
             rd_own(fds[0]);
         }
+        if (result == RONDO_SYSTEM_ERROR && got > 0) result = RONDO_SUCCESS; /* the frame does without its descriptor */
         if (result == RONDO_SUCCESS) frames->in_have += got;
         if (result != RONDO_SUCCESS || !hand_out(frames)) {
             if (!frames->watch.dead) ended(frames);

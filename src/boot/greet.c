@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * greet.c - links made on demand. Whoever needs one connects and says what for; the peer may be in the middle of anything,
- * so its service thread reads the greeting, and hands both to the member's owner.
+ * greet.c - links made on demand. Whoever needs one connects and says what for; the peer may be in the middle of
+ * anything, so its service thread reads the greeting, and hands both to the member's owner.
  */
 #include "boot/member.h"
 
@@ -96,7 +96,8 @@ static void ready(rd_watch *watch, uint32_t events)
     while ((whole = whole_length(greeter)) > greeter->have) {
         int fds[RD_SOCK_FDS], count = greeter->have ? 0 : RD_SOCK_FDS;
         size_t got = 0;
-        rondo_result result = rd_sock_read(watch->fd, greeter->bytes + greeter->have, whole - greeter->have, &got, fds, &count);
+        rondo_result result =
+            rd_sock_read(watch->fd, greeter->bytes + greeter->have, whole - greeter->have, &got, fds, &count);
         if (result == RONDO_IN_PROGRESS) return;
         if (result != RONDO_SUCCESS) {
             drop(greeter);

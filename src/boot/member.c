@@ -244,6 +244,7 @@ rondo_result rd_member_accept(rd_member *member, int peer, int purpose, int inde
     RD_TRY(rd_member_check_peer(member, peer, purpose, index));
     rondo_result result;
     rd_service_lock();
+    uint64_t starved = rd_door_starved();
     for (;;) {
         rd_arrival **place = &member->arrivals;
         while (*place && ((*place)->peer != peer || (*place)->purpose != purpose || (*place)->index != index))
@@ -257,6 +258,7 @@ rondo_result rd_member_accept(rd_member *member, int peer, int purpose, int inde
             free(arrival);
             break;
         }
+        if (result == RONDO_SUCCESS) result = rd_door_check(starved);
         if (result != RONDO_SUCCESS) break;
         if (rd_now() >= deadline) {
             rd_member_name(member, peer, name, sizeof name);
@@ -275,6 +277,7 @@ rondo_result rd_member_accept(rd_member *member, int peer, int purpose, int inde
 typedef struct call {
     rd_member *member;
     int peer;
+    uint64_t starved;
 } call;
 
 static rondo_result go_on(void *context)
@@ -282,6 +285,7 @@ static rondo_result go_on(void *context)
     const call *c = context;
     rd_service_lock();
     rondo_result result = rd_member_check(c->member, c->peer);
+    if (result == RONDO_SUCCESS) result = rd_door_check(c->starved);
     rd_service_unlock();
     return result;
 }
@@ -317,9 +321,12 @@ rondo_result rd_member_dial(rd_member *member, int peer, uint32_t purpose, int i
                             int *fd)
 {
     rd_dialing dialing;
-    call context = {member, peer};
+    call context = {member, peer, 0};
     char list[4][RD_ADDRESS_TEXT], reasons[4][192];
     if (!member->contacts) return rd_fail(RONDO_INTERNAL_ERROR, "rd_member_connect comes after rd_member_set_contacts");
+    rd_service_lock();
+    context.starved = rd_door_starved();
+    rd_service_unlock();
     RD_TRY(go_on(&context));
     rd_dialing_init(&dialing, &member->job, &member->settings, deadline);
     dialing.request.to = (uint32_t)peer;
@@ -387,8 +394,10 @@ rondo_result rd_member_start_control(rd_member *member, const bool *over_unix, i
     char name[192];
     rondo_result result;
     rd_service_lock();
+    uint64_t starved = rd_door_starved();
     for (int missing;
          (result = rd_member_check(member, -1)) == RONDO_SUCCESS && (missing = first_missing(member)) >= 0;) {
+        if ((result = rd_door_check(starved)) != RONDO_SUCCESS) break;
         if (rd_now() >= deadline) {
             rd_member_name(member, missing, name, sizeof name);
             result = rd_fail(RONDO_TIMEOUT, "%s did not make its control connection to rank %d in time", name, me);
@@ -438,6 +447,11 @@ bool rd_member_is_stopped(rd_member *member, int rank, double *since_s)
     if (is_stopped && since_s) *since_s = (double)(rd_now() - r->stopped_at) * 1e-9;
     rd_service_unlock();
     return is_stopped;
+}
+
+void rd_members_wake(void)
+{
+    for (rd_member *m = rd_service->members; m; m = m->next) pthread_cond_broadcast(&m->changed);
 }
 
 void rd_members_exit(int64_t deadline)

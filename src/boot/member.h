@@ -27,10 +27,10 @@ typedef struct rd_rank {
     char *text;           /* LOST */
     bool gone, died;      /* gone: it will never be heard of again, whether it LEFT or was LOST */
     bool is_stopped;
-    uint64_t observed;    /* CLOCK_REALTIME ns, or later: of the newest word on whether it is stopped */
-    int64_t stopped_at;   /* when this rank heard of it */
-    uint64_t ask;         /* the number of its last question, from 1 */
-    int ask_from;         /* the neighbour by whom that came first: answers go back there */
+    uint64_t observed;  /* CLOCK_REALTIME ns, or later: of the newest word on whether it is stopped */
+    int64_t stopped_at; /* when this rank heard of it */
+    uint64_t ask;       /* the number of its last question, from 1 */
+    int ask_from;       /* the neighbour by whom that came first: answers go back there */
 } rd_rank;
 
 typedef struct rd_arrival {
@@ -57,11 +57,11 @@ struct rd_member {
     rd_arrival *arrivals;
     struct rd_greeter *greeters; /* whose greeting is not complete, or came before the contacts */
     struct rd_control *controls;
-    struct rd_collection *collection; /* in progress */
-    uint64_t asked;                   /* questions so far */
-    struct rd_agreement *agreement; /* in progress */
-    struct rd_proposal *proposals;  /* by rank: its last word; NULL before the first */
-    uint64_t spoken;                /* words of this rank so far */
+    struct rd_collection *collection;     /* in progress */
+    uint64_t asked;                       /* questions so far */
+    struct rd_agreement *agreement;       /* in progress */
+    struct rd_proposal *proposals;        /* by rank: its last word; NULL before the first */
+    uint64_t spoken;                      /* words of this rank so far */
     uint64_t last_agreement, last_agreed; /* numbers: of the last that was tried, of the last that came about */
     _Atomic uint64_t completed;
     _Atomic bool someone_left;

@@ -2,12 +2,13 @@
  *
  * pulse.c - who is stopped (SIGSTOP, a debugger): alive, but not going on.
  *
- * On one host each service thread looks once a second at the processes behind its control connections. Between hosts each
- * end sends a heartbeat every half second; when none comes while the other kernel still acknowledges ours, the process
- * there is stopped. Without acknowledgement nothing is known: a host may be gone, and then the kernel ends the connection.
+ * On one host each service thread looks once a second at the processes behind its control connections. Between hosts
+ * each end sends a heartbeat every half second; when none comes while the other kernel still acknowledges ours, the
+ * process there is stopped. Without acknowledgement nothing is known: a host may be gone, and then the kernel ends the
+ * connection.
  *
- * A change floods. Each word on a rank bears a time, later than that of any word before it, so the newest wins and floods
- * end; a rank that hears that it is stopped knows better, and says so with a later time still.
+ * A change floods. Each word on a rank bears a time, later than that of any word before it, so the newest wins and
+ * floods end; a rank that hears that it is stopped knows better, and says so with a later time still.
  */
 #include "boot/control.h"
 
@@ -24,9 +25,9 @@
 
 #define TICK_SECONDS 0.5
 #define LOOK_SECONDS 1.0
-#define SILENT_NS INT64_C(1250000000)    /* and a tick, and the flood: all know within 2 s */
-#define LATE_NS INT64_C(750000000)       /* a tick so late says that this process itself was stopped */
-#define NETWORK_MS 30000                 /* a network that swallows all so long is a broken one */
+#define SILENT_NS    INT64_C(1250000000) /* and a tick, and the flood: all know within 2 s */
+#define LATE_NS      INT64_C(750000000)  /* a tick so late says that this process itself was stopped */
+#define NETWORK_MS   30000               /* a network that swallows all so long is a broken one */
 
 /* ---- Words on a rank ---- */
 
@@ -54,6 +55,11 @@ static void accept_word(rd_member *member, int rank, bool is_stopped, uint64_t o
     r->observed = observed;
     r->is_stopped = is_stopped;
     if (changes) r->stopped_at = rd_now();
+    rd_control *own = is_stopped ? NULL : rd_control_to(member, rank);
+    if (own) { /* should it be stopped again, that is a change; and its next heartbeat has yet to come */
+        own->seen_stopped = false;
+        own->heard_at = rd_now();
+    }
     rd_control_flood(member, word_on(rank, is_stopped, observed), from);
     if (!changes || r->gone) return;
     rd_log(RD_LOG_INFO, "rank %d: rank %d %s", member->job.rank, rank, is_stopped ? "is stopped" : "goes on");
@@ -75,8 +81,7 @@ static void see(rd_control *control, bool is_stopped)
     rd_rank *r = &control->member->ranks[control->peer];
     if (control->seen_stopped == is_stopped) return;
     control->seen_stopped = is_stopped;
-    if (r->is_stopped != is_stopped)
-        accept_word(control->member, control->peer, is_stopped, time_of_word(r), NULL);
+    if (r->is_stopped != is_stopped) accept_word(control->member, control->peer, is_stopped, time_of_word(r), NULL);
 }
 
 void rd_pulse_heard_stopped(rd_control *control, rd_reader *r, int *fd)
@@ -113,13 +118,14 @@ void rd_pulse_process(rd_control *control, int pidfd)
     control->process = pid > 0 ? (pid_t)pid : 0; /* 0: of another pid namespace; -1: it has ended */
 }
 
-/* Opened anew each time: the descriptors that would be kept cost more than the microseconds. */
-static bool process_is_stopped(pid_t pid)
+/* `before` where that cannot be read. Opened anew each time: the descriptors that would be kept cost more than the
+ * microseconds. */
+static bool process_is_stopped(pid_t pid, bool before)
 {
     char path[64], text[256];
     snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
     int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return false;
+    if (fd < 0) return before;
     ssize_t got = read(fd, text, sizeof text - 1);
     close(fd);
     text[got > 0 ? got : 0] = 0;
@@ -140,7 +146,8 @@ static void look(rd_control *control, looks *seen)
 {
     int i = 0;
     while (i < seen->count && seen->at[i].pid != control->process) i++;
-    bool is_stopped = i < seen->count ? seen->at[i].is_stopped : process_is_stopped(control->process);
+    bool is_stopped =
+        i < seen->count ? seen->at[i].is_stopped : process_is_stopped(control->process, control->seen_stopped);
     if (i == seen->count && i < (int)(sizeof seen->at / sizeof seen->at[0])) {
         seen->at[i].pid = control->process;
         seen->at[i].is_stopped = is_stopped;

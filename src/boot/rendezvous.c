@@ -15,7 +15,6 @@
 #include "boot/frames.h"
 #include "boot/table.h"
 
-#include <errno.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -64,76 +63,6 @@ struct rd_board {
     rondo_result failure;
     char text[RD_TABLE_TEXT];
 };
-
-/* ---- Jobs ---- */
-
-rd_served_job *rd_served_job_find(const unsigned char id[16])
-{
-    for (rd_served_job *job = rd_service ? rd_service->jobs : NULL; job; job = job->next)
-        if (memcmp(job->id, id, 16) == 0) return job;
-    return NULL;
-}
-
-static rondo_result add_job(const unsigned char id[16], const unsigned char key[32], bool has_key, int world)
-{
-    if (rd_served_job_find(id)) return RONDO_SUCCESS;
-    rd_served_job *job = calloc(1, sizeof *job);
-    if (!job) return rd_fail(RONDO_SYSTEM_ERROR, "no memory to serve a job's table");
-    memcpy(job->id, id, 16);
-    if (has_key) memcpy(job->key, key, 32);
-    job->has_key = has_key;
-    job->world = world;
-    job->next = rd_service->jobs;
-    rd_service->jobs = job;
-    return RONDO_SUCCESS;
-}
-
-rondo_result rd_service_serve_job(const unsigned char id[16], const unsigned char key[32], bool has_key, int world,
-                                  const rd_settings *settings, int *tcp_port, unsigned char token[16])
-{
-    RD_TRY(rd_service_start_at(settings, (int)settings->port));
-    rd_service_lock();
-    rondo_result result = add_job(id, key, has_key, world);
-    if (result == RONDO_SUCCESS) {
-        *tcp_port = settings->port ? (int)settings->port : rd_service->tcp_port;
-        memcpy(token, rd_service->token, 16);
-    }
-    rd_service_unlock();
-    return result;
-}
-
-/* The first free port of the range that the others look through. */
-static rondo_result listen_in_range(const rd_job *job)
-{
-    for (int i = 0; i < job->root_ports; i++) {
-        rondo_result result = rd_door_listen(NULL, job->root_port + i, NULL);
-        if (result == RONDO_SUCCESS || errno != EADDRINUSE) return result; /* rd_door_listen sets it last */
-    }
-    if (job->root_ports == 1) return RONDO_SYSTEM_ERROR; /* the door has said which port is taken */
-    return rd_fail(RONDO_SYSTEM_ERROR,
-                   "all TCP ports from %d to %d are taken; set RONDO_PORT on all ranks to one that is free",
-                   job->root_port, job->root_port + job->root_ports - 1);
-}
-
-rondo_result rd_serve_environment_job(const rd_job *job, const rd_settings *settings)
-{
-    rondo_result result = RONDO_SUCCESS;
-    RD_TRY(rd_service_start(settings));
-    rd_service_lock();
-    if (rd_served_job_find(job->id)) goto unlock;
-    for (int i = 0; i < job->roots && result == RONDO_SUCCESS; i++) {
-        if (strncmp(job->root[i], "unix:", 5)) continue;
-        result = rd_door_listen(job->root[i] + 5, 0, NULL);
-        if (result != RONDO_SUCCESS && errno == EADDRINUSE)
-            result = rd_fail(RONDO_INVALID_USAGE, "%s is taken: another process of this job says that it is rank 0",
-                             job->root[i]);
-    }
-    if (result == RONDO_SUCCESS && job->root_ports > 0) result = listen_in_range(job);
-    if (result == RONDO_SUCCESS) result = add_job(job->id, job->key, job->has_key, job->world);
-unlock:
-    rd_service_unlock();
-    return result;
-}
 
 /* ---- Words ---- */
 
@@ -330,9 +259,12 @@ static void free_board(rd_board *board)
             board->entries[i] = e->next;
             free(e);
         }
+    bool all_came = board->joined == board->world;
+    rd_served_job *job = board->job;
     free(board->clients);
     free(board->seats);
     free(board);
+    if (job->once && all_came && !job->boards) rd_served_job_forget(job);
 }
 
 static void stand_up(rd_client *client, bool in_order)
@@ -353,6 +285,17 @@ static void stand_up(rd_client *client, bool in_order)
         rd_frames_bury(&client->frames);
     if (board->gathering) fail_board(board, RONDO_REMOTE_ERROR, board->gone);
     if (board->seated == 0) free_board(board);
+}
+
+void rd_boards_end(rd_served_job *job)
+{
+    while (job->boards) {
+        rd_board *board = job->boards;
+        fail_board(board, RONDO_REMOTE_ERROR, "the rank that serves the table gave up the start");
+        int rank = 0;
+        while (!board->clients[rank]) rank++;
+        stand_up(board->clients[rank], true); /* with the last one goes the board */
+    }
 }
 
 static void client_ended(rd_frames *frames)

@@ -290,6 +290,7 @@ static rondo_result open_service(int port)
     RD_TRY(rd_watch_open(&s->wake, event_fd, EPOLLIN));
     RD_TRY(rd_door_listen(s->unix_name, 0, NULL));
     RD_TRY(rd_door_listen(NULL, port, &s->tcp_port));
+    rd_dump_listen();
     return start_thread(s);
 }
 

@@ -80,6 +80,7 @@ typedef struct rd_served_job {
     unsigned char id[16], key[32];
     bool has_key;
     int world; /* 0: known with the first that joins */
+    bool once; /* for one communicator: goes with its board */
     struct rd_board *boards;
     struct rd_served_job *next;
 } rd_served_job;
@@ -100,9 +101,12 @@ struct rd_service {
     bool require_key;
     struct rd_listener *listeners;
     rd_timer door_pause;
+    rd_watch dump; /* -1: no listener */
+    rd_timer dump_pause;
     struct rd_guest *guests, *last_guest; /* connections that have yet to say who they are, oldest first */
     int guest_count, guest_limit;
     uint64_t strangers;
+    uint64_t starved; /* times that a connection could not come in for want of a descriptor */
 
     rd_served_job *jobs;
     struct rd_member *members;
@@ -124,16 +128,29 @@ rondo_result rd_service_start_at(const rd_settings *settings, int port);
 rondo_result rd_door_listen(const char *name, int port, int *bound);
 void rd_door_close(void); /* [locked] all listeners */
 
+/* [locked] Whoever waits for a peer notes rd_door_starved() first, and gives up when this fails: RONDO_SYSTEM_ERROR
+ * when a connection could not come in since for want of a descriptor, perhaps the very one. */
+uint64_t rd_door_starved(void);
+rondo_result rd_door_check(uint64_t noted);
+
+/* [locked] Listens for those who want a dump, if it can (dump.c). */
+void rd_dump_listen(void);
+
 /* Warns, once a process, that a connection over TCP goes without a key. */
 void rd_warn_keyless(void);
 
-/* ---- Tables that are served here (rendezvous.c) ---- */
+/* ---- Tables that are served here (served.c, rendezvous.c) ---- */
 
 /* [locked] NULL when this process does not serve the job's table. */
 rd_served_job *rd_served_job_find(const unsigned char id[16]);
 /* [locked] May the one who asks sit down at the table? And then: the connection is its. */
 void rd_board_admit(rd_served_job *job, const rd_request *request, rd_verdict *verdict);
 void rd_board_seat(rd_served_job *job, const rd_request *request, int fd);
+/* [locked] Serves the table of one communicator, until all have left it or rd_served_job_end. */
+rondo_result rd_serve_job_once(const rd_job *job);
+void rd_served_job_end(const unsigned char id[16]); /* [locked] only of such a job */
+void rd_served_job_forget(rd_served_job *job);      /* [locked] without boards */
+void rd_boards_end(rd_served_job *job);             /* [locked] */
 /* The root of an environment's job: opens the meeting point that the environment names, and the table. */
 rondo_result rd_serve_environment_job(const rd_job *job, const rd_settings *settings);
 
@@ -143,6 +160,8 @@ rondo_result rd_serve_environment_job(const rd_job *job, const rd_settings *sett
 const rd_job *rd_member_job_find(const unsigned char id[16]);
 void rd_member_admit(const unsigned char job_id[16], const rd_request *request, rd_verdict *verdict);
 void rd_member_take(const unsigned char job_id[16], const rd_request *request, int fd);
+/* [locked] Wakes all who wait for a peer. */
+void rd_members_wake(void);
 /* At exit(): every member says goodbye. [locked] */
 void rd_members_exit(int64_t deadline);
 

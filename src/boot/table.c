@@ -13,14 +13,72 @@
 #include <string.h>
 #include <unistd.h>
 
+#define SLICE_SECONDS 0.05
 #define GRACE_SECONDS 0.5 /* the server knows more about a gather that is overdue than we: wait for its words */
 
 struct rd_table {
     int fd;
     int rank, world;
     double timeout_s;
+    const _Atomic int *stop;
+    uint64_t starved; /* rd_door_starved() when the call began */
     char where[RD_ADDRESS_TEXT];
 };
+
+/* ---- Waiting ---- */
+
+static rondo_result go_on(void *context)
+{
+    const rd_table *table = context;
+    if (table->stop && *table->stop) return rd_fail(RONDO_ABORTED, "the start of rank %d was cancelled", table->rank);
+    rd_service_lock();
+    rondo_result result = rd_door_check(table->starved);
+    rd_service_unlock();
+    return result;
+}
+
+static void begin(rd_table *table)
+{
+    rd_service_lock();
+    table->starved = rd_door_starved();
+    rd_service_unlock();
+}
+
+/* In short sleeps, to look at what may end it. */
+static rondo_result wait_for(rd_table *table, short events, int64_t deadline)
+{
+    struct pollfd p = {.fd = table->fd, .events = events};
+    for (;;) {
+        RD_TRY(go_on(table));
+        int64_t slice = rd_deadline(SLICE_SECONDS);
+        if (poll(&p, 1, rd_until_ms(slice < deadline ? slice : deadline)) > 0) return RONDO_SUCCESS;
+        if (rd_now() >= deadline) return RONDO_TIMEOUT;
+    }
+}
+
+static rondo_result send_all(rd_table *table, const void *data, size_t bytes, int64_t deadline)
+{
+    rondo_result result;
+    for (size_t done = 0, put; done < bytes; done += put) {
+        while ((result = rd_sock_write(table->fd, (const char *)data + done, bytes - done, &put, NULL, 0)) ==
+               RONDO_IN_PROGRESS)
+            RD_TRY(wait_for(table, POLLOUT, deadline));
+        RD_TRY(result);
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_result receive_all(rd_table *table, void *data, size_t bytes, int64_t deadline)
+{
+    rondo_result result;
+    for (size_t done = 0, got; done < bytes; done += got) {
+        while ((result = rd_sock_read(table->fd, (char *)data + done, bytes - done, &got, NULL, NULL)) ==
+               RONDO_IN_PROGRESS)
+            RD_TRY(wait_for(table, POLLIN, deadline));
+        RD_TRY(result);
+    }
+    return RONDO_SUCCESS;
+}
 
 /* ---- Joining ---- */
 
@@ -67,7 +125,8 @@ static rondo_result not_found(const search *s, const rd_job *job, double seconds
                    seconds, tried);
 }
 
-rondo_result rd_table_open(rd_table **table, const rd_job *job, const rd_settings *settings, int64_t deadline)
+rondo_result rd_table_open(rd_table **table, const rd_job *job, const rd_settings *settings, int64_t deadline,
+                           const _Atomic int *stop)
 {
     double seconds = (double)(deadline - rd_now()) * 1e-9;
     RD_TRY(rd_service_start(settings));
@@ -86,13 +145,17 @@ rondo_result rd_table_open(rd_table **table, const rd_job *job, const rd_setting
     t->rank = job->rank;
     t->world = job->world;
     t->timeout_s = settings->timeout_s;
+    t->stop = stop;
+    begin(t);
+    s->dialing.go_on = go_on;
+    s->dialing.context = t;
     enum rd_dialed dialed = RD_DIAL_ELSEWHERE;
     for (int round = 0; dialed == RD_DIAL_ELSEWHERE; round++) {
         for (int root = 0; root < job->roots && dialed == RD_DIAL_ELSEWHERE; root++) dialed = try_root(s, job, root);
         if (dialed != RD_DIAL_ELSEWHERE) break;
         s->result = rd_dial_pause(&s->dialing, round);
         if (s->result == RONDO_SUCCESS) continue;
-        s->result = not_found(s, job, seconds);
+        if (s->result == RONDO_TIMEOUT) s->result = not_found(s, job, seconds);
         break;
     }
     rondo_result result = dialed == RD_DIALED ? RONDO_SUCCESS : s->result;
@@ -109,12 +172,12 @@ void rd_table_close(rd_table *table)
 {
     if (!table) return;
     unsigned char leave[RD_FRAME_HEAD];
-    size_t put;
     rd_writer w = {leave, sizeof leave, false};
     rd_write_u32(&w, 0);
     rd_write_u16(&w, RD_TABLE_LEAVE);
     rd_write_u16(&w, 0);
-    if (table->fd >= 0) rd_sock_write(table->fd, leave, sizeof leave, &put, NULL, 0);
+    /* Not by rd_sock_write: the last error, which may be why the table closes, stays. */
+    if (table->fd >= 0) (void)!send(table->fd, leave, sizeof leave, MSG_DONTWAIT | MSG_NOSIGNAL);
     rd_service_lock();
     rd_close_owned(table->fd);
     rd_service_unlock();
@@ -125,6 +188,7 @@ void rd_table_close(rd_table *table)
 
 static rondo_result table_lost(const rd_table *table, rondo_result result)
 {
+    if (result == RONDO_ABORTED || result == RONDO_SYSTEM_ERROR) return result;
     if (result == RONDO_TIMEOUT)
         return rd_fail(result, "the rendezvous at %s does not answer: the process of rank 0 is stopped or cut off",
                        table->where);
@@ -141,8 +205,9 @@ static rondo_result request(rd_table *table, uint16_t kind, const void *head, si
     rd_write_u16(&w, kind);
     rd_write_u16(&w, 0);
     rd_write_bytes(&w, head, head_bytes);
-    rondo_result result = rd_sock_send(table->fd, frame, sizeof frame - w.left, deadline);
-    if (result == RONDO_SUCCESS && bytes) result = rd_sock_send(table->fd, value, bytes, deadline);
+    begin(table);
+    rondo_result result = send_all(table, frame, sizeof frame - w.left, deadline);
+    if (result == RONDO_SUCCESS && bytes) result = send_all(table, value, bytes, deadline);
     return result == RONDO_SUCCESS ? result : table_lost(table, result);
 }
 
@@ -151,13 +216,13 @@ static rondo_result response(rd_table *table, uint16_t expected, void *value, si
 {
     unsigned char head[RD_FRAME_HEAD], failure[4 + RD_TABLE_TEXT];
     char text[RD_TABLE_TEXT + 1];
-    rondo_result result = rd_sock_recv(table->fd, head, sizeof head, deadline);
+    rondo_result result = receive_all(table, head, sizeof head, deadline);
     if (result != RONDO_SUCCESS) return table_lost(table, result);
     rd_reader r = {head, sizeof head, false};
     size_t length = rd_read_u32(&r);
     uint16_t kind = rd_read_u16(&r);
     if (kind == RD_TABLE_FAILED && length >= 4 && length <= sizeof failure) {
-        result = rd_sock_recv(table->fd, failure, length, deadline);
+        result = receive_all(table, failure, length, deadline);
         if (result != RONDO_SUCCESS) return table_lost(table, result);
         rd_reader f = {failure, length, false};
         result = rd_result_from_wire(rd_read_u32(&f));
@@ -170,7 +235,7 @@ static rondo_result response(rd_table *table, uint16_t expected, void *value, si
                        "the rendezvous answered with %zu bytes of kind %d where %zu of kind %d belong", length, kind,
                        bytes, expected);
     }
-    result = bytes ? rd_sock_recv(table->fd, value, bytes, deadline) : RONDO_SUCCESS;
+    result = bytes ? receive_all(table, value, bytes, deadline) : RONDO_SUCCESS;
     return result == RONDO_SUCCESS ? result : table_lost(table, result);
 }
 

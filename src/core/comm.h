@@ -2,6 +2,7 @@
  *
  * comm.h - a communicator, the only place where the parts meet.
  *   start.c    making it
+ *   split.c    ... from another one
  *   comm.c     asking, aborting, finalizing, destroying
  *   card.c     what ranks tell one another first; the ring's order
  *   connect.c  the links
@@ -68,6 +69,7 @@ struct rondo_comm {
     _Atomic int woken;    /* the control plane has news that a waiting call should look at */
     rd_line line;
     uint64_t calls;       /* begun so far; by the task that runs */
+    uint64_t splits;      /* so far; the same on all ranks */
     bool overslept;       /* the last sleep ended by itself */
     uint64_t missed_bells; /* ... and there was something to do */
     long spin;            /* polls before a wait yields */

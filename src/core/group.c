@@ -2,7 +2,7 @@
  *
  * group.c - calls between rondo_group_start and rondo_group_end. They are checked when they are made, kept, and run
  * together at the end: first the communicators that are to be started, then, for each communicator that was used, its
- * calls as one task. Tasks without a stream are driven here, all at once; those on a stream are given to it as one work.
+ * calls as one task, and at last the children of splits. Tasks without a stream are driven here, all at once; those on a stream are given to it as one work.
  *
  * If one of the calls was refused, nothing of the group runs, so that this rank may begin it again.
  */
@@ -24,6 +24,8 @@ static _Thread_local struct rd_group {
     int count, room;
     rd_start *starts;
     int start_count, start_room;
+    rd_split **splits;
+    int split_count, split_room;
     rondo_result refused;
     char why[RD_ERROR_BYTES];
 } group;
@@ -71,8 +73,18 @@ rondo_result rd_group_add_start(const rd_start *start)
     return RONDO_SUCCESS;
 }
 
+rondo_result rd_group_add_split(rd_split *split)
+{
+    rondo_result result = grow((void **)&group.splits, group.split_count, &group.split_room, sizeof *group.splits);
+    if (result == RONDO_SUCCESS) group.splits[group.split_count++] = split;
+    else rd_split_free(split);
+    return result;
+}
+
 static void forget_all(void)
 {
+    for (int i = 0; i < group.split_count; i++) rd_split_free(group.splits[i]);
+    free(group.splits);
     free(group.calls);
     free(group.starts);
     int depth = group.depth;
@@ -189,6 +201,22 @@ static rondo_result run_calls(void)
     return result;
 }
 
+/* What the splits' all-gathers brought, as starts; those of one process wait for one another. */
+static rondo_result start_children(void)
+{
+    rd_start starts[group.split_count];
+    int n = 0;
+    rondo_result result = RONDO_SUCCESS;
+    for (int i = 0; i < group.split_count && result == RONDO_SUCCESS; i++) {
+        bool has_child;
+        result = rd_split_start(group.splits[i], &starts[n], &has_child);
+        if (result == RONDO_SUCCESS) n += has_child;
+    }
+    if (result == RONDO_SUCCESS && n) result = rd_start_all(starts, n);
+    for (int i = 0; i < n && result != RONDO_SUCCESS; i++) rd_job_undo(&starts[i].job);
+    return result;
+}
+
 static rondo_result run(void)
 {
     if (group.refused != RONDO_SUCCESS)
@@ -197,6 +225,7 @@ static rondo_result run(void)
     if (group.start_count) RD_TRY(rd_start_all(group.starts, group.start_count));
     RD_TRY(enter_all());
     rondo_result result = run_calls();
+    if (result == RONDO_SUCCESS && group.split_count) result = start_children();
     for (int i = 0; i < group.count; i++) rd_comm_note(group.calls[i].comm, result);
     leave_all();
     return result;

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * split.c - communicators from communicators. Their ranks know one another already: the child's job is made from the
+ * parent's, its table is served by the child's first rank, and the rest is a start like any other.
+ */
+#include "core/split.h"
+
+#include "base/clock.h"
+#include "core/group.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- What is common ---- */
+
+/* NULL: the parent's settings. */
+static rondo_result settings_for(rd_settings *settings, const rondo_comm *parent, const rondo_config *config, const char *function)
+{
+    if (config && config->device != RONDO_DEVICE_AUTO && config->device != RONDO_DEVICE_HOST)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: config->device is %d; this build runs on host memory only: RONDO_DEVICE_AUTO "
+                       "(-1) or RONDO_DEVICE_HOST (-2)", function, config->device);
+    if (config) return rd_settings_load(settings, config);
+    *settings = parent->settings;
+    return RONDO_SUCCESS;
+}
+
+/* The child of these ranks of the parent, in the order of its own ranks. */
+static rondo_result derive(rd_start *start, const rondo_comm *parent, const int32_t *members, int count, const uint64_t salt[3])
+{
+    int rank = 0;
+    while (members[rank] != parent->rank) rank++;
+    return rd_job_derive(&start->job, parent->member, salt, 3 * sizeof *salt, members[0], rank, count, &start->settings);
+}
+
+enum { SALT_SPLIT = 1, SALT_SHRINK = 2 };
+
+/* ---- Split ---- */
+
+void rd_split_free(rd_split *split)
+{
+    if (!split) return;
+    free(split->all);
+    free(split);
+}
+
+/* Is rank a before rank b in the child? By key, then by old rank. */
+static bool before(const int32_t *all, int32_t a, int32_t b)
+{
+    return all[2 * a + 1] != all[2 * b + 1] ? all[2 * a + 1] < all[2 * b + 1] : a < b;
+}
+
+rondo_result rd_split_start(rd_split *split, rd_start *start, bool *has_child)
+{
+    rondo_comm *parent = split->parent;
+    int32_t color = split->mine[0];
+    int count = 0;
+    uint64_t salt[3] = {SALT_SPLIT, ++parent->splits, (uint64_t)(uint32_t)color};
+    *has_child = color != RONDO_NO_COLOR;
+    if (!*has_child) {
+        *split->out = NULL;
+        return RONDO_SUCCESS;
+    }
+    int32_t *members = calloc((size_t)parent->size, sizeof *members);
+    if (!members) return rd_fail_errno("rondo_comm_split: no memory for %d ranks", parent->size);
+    for (int32_t r = 0; r < parent->size; r++) {
+        if (split->all[2 * r] != color) continue;
+        int at = count++;
+        for (; at > 0 && before(split->all, r, members[at - 1]); at--) members[at] = members[at - 1];
+        members[at] = r;
+    }
+    *start = (rd_start){.out = split->out, .settings = split->settings};
+    rondo_result result = derive(start, parent, members, count, salt);
+    free(members);
+    return result;
+}
+
+static rondo_result new_split(rd_split **made, rondo_comm *comm, int color, int key, rondo_comm **out, const rondo_config *config)
+{
+    rd_settings settings;
+    if (!out) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split: out is NULL; it must point to where the handle goes");
+    if (color < RONDO_NO_COLOR)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split: color is %d; it must be 0 or more, or RONDO_NO_COLOR (%d)", color,
+                       RONDO_NO_COLOR);
+    RD_TRY(settings_for(&settings, comm, config, "rondo_comm_split"));
+    rd_split *split = calloc(1, sizeof *split);
+    if (split) split->all = calloc(2 * (size_t)comm->size, sizeof *split->all);
+    if (!split || !split->all) {
+        free(split);
+        return rd_fail_errno("rondo_comm_split: no memory for %d ranks", comm->size);
+    }
+    split->parent = comm;
+    split->out = out;
+    split->settings = settings;
+    split->mine[0] = color;
+    split->mine[1] = key;
+    *made = split;
+    return RONDO_SUCCESS;
+}
+
+static rondo_result split_now(rd_split *split)
+{
+    rd_start start;
+    bool has_child;
+    RD_TRY(rd_split_start(split, &start, &has_child));
+    if (!has_child) return RONDO_SUCCESS;
+    rondo_result result = rd_start_all(&start, 1);
+    if (result != RONDO_SUCCESS) rd_job_undo(&start.job);
+    return result;
+}
+
+rondo_result rondo_comm_split(rondo_comm *comm, int color, int key, rondo_comm **out, const rondo_config *config)
+{
+    rd_split *split = NULL;
+    if (!comm) return rd_group_note(rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split: comm is NULL; it must come from a rondo_init call"));
+    rondo_result result = new_split(&split, comm, color, key, out, config);
+    if (result != RONDO_SUCCESS) return rd_group_note(rd_comm_note(comm, result));
+    rd_call call = {"rondo_comm_split", RONDO_COLL_ALL_GATHER, split->mine, split->all, 2, RONDO_INT32, RONDO_SUM, 0, false, RD_KIND_SPLIT};
+    bool kept = rd_group_is_open();
+    result = rd_call_run(comm, &call, NULL);
+    if (result == RONDO_SUCCESS && kept) return rd_group_note(rd_group_add_split(split));
+    if (result == RONDO_SUCCESS) result = rd_comm_note(comm, split_now(split));
+    rd_split_free(split);
+    return result;
+}
+
+/* ---- Shrink ---- */
+
+static rondo_result check_excluded(const rondo_comm *comm, const int *exclude, int n, bool *excluded)
+{
+    if (n < 0 || n >= comm->size || (!exclude && n))
+        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink: n is %d and exclude %p; with %d ranks n must be 0 to %d, and exclude "
+                       "list as many", n, (const void *)exclude, comm->size, comm->size - 1);
+    for (int i = 0; i < n; i++) {
+        if (exclude[i] < 0 || exclude[i] >= comm->size)
+            return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink: exclude[%d] is %d; with %d ranks it must be 0 to %d", i, exclude[i],
+                           comm->size, comm->size - 1);
+        if (exclude[i] == comm->rank)
+            return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink: exclude[%d] is %d, which is this rank; who is left out does not call",
+                           i, exclude[i]);
+        excluded[exclude[i]] = true;
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_result shrink(rondo_comm *comm, const int *exclude, int n, rondo_comm **out, const rondo_config *config)
+{
+    rd_start start = {.out = out};
+    uint64_t salt[3] = {SALT_SHRINK};
+    if (!out) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink: out is NULL; it must point to where the handle goes");
+    if (rd_group_is_open()) return rd_fail(RONDO_INVALID_USAGE, "rondo_comm_shrink: not inside a group; call rondo_group_end first");
+    RD_TRY(settings_for(&start.settings, comm, config, "rondo_comm_shrink"));
+    bool excluded[comm->size], present[comm->size];
+    int32_t members[comm->size];
+    int count = 0;
+    memset(excluded, 0, sizeof excluded);
+    RD_TRY(check_excluded(comm, exclude, n, excluded));
+    rd_tasks_drain(comm);
+    RD_TRY(rd_member_agree(comm->member, n ? excluded : NULL, rd_deadline(start.settings.timeout_s), present, &salt[1]));
+    for (int32_t r = 0; r < comm->size; r++)
+        if (present[r]) members[count++] = r;
+    RD_TRY(derive(&start, comm, members, count, salt));
+    rondo_result result = rd_start_all(&start, 1);
+    if (result != RONDO_SUCCESS) rd_job_undo(&start.job);
+    return result;
+}
+
+rondo_result rondo_comm_shrink(rondo_comm *comm, const int *exclude, int n, rondo_comm **out, const rondo_config *config)
+{
+    if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink: comm is NULL; it must come from a rondo_init call");
+    RD_TRY(rd_comm_enter(comm, "rondo_comm_shrink"));
+    rondo_result result = rd_comm_note(comm, shrink(comm, exclude, n, out, config));
+    rd_comm_leave(comm);
+    return result;
+}
