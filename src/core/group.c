@@ -201,19 +201,18 @@ static rondo_result run_calls(void)
     return result;
 }
 
-/* What the splits' all-gathers brought, as starts; those of one process wait for one another. */
-static rondo_result start_children(void)
+/* What the splits' all-gathers brought. */
+static rondo_result make_children(void)
 {
-    rd_start starts[group.split_count];
+    rd_child children[group.split_count];
     int n = 0;
     rondo_result result = RONDO_SUCCESS;
     for (int i = 0; i < group.split_count && result == RONDO_SUCCESS; i++) {
-        bool has_child;
-        result = rd_split_start(group.splits[i], &starts[n], &has_child);
-        if (result == RONDO_SUCCESS) n += has_child;
+        result = rd_split_child(group.splits[i], &children[n]);
+        if (children[n].count) n++;
     }
-    if (result == RONDO_SUCCESS && n) result = rd_start_all(starts, n);
-    for (int i = 0; i < n && result != RONDO_SUCCESS; i++) rd_job_undo(&starts[i].job);
+    if (result == RONDO_SUCCESS && n) result = rd_children_make(children, n);
+    for (int i = 0; i < n; i++) rd_child_free(&children[i]);
     return result;
 }
 
@@ -225,7 +224,7 @@ static rondo_result run(void)
     if (group.start_count) RD_TRY(rd_start_all(group.starts, group.start_count));
     RD_TRY(enter_all());
     rondo_result result = run_calls();
-    if (result == RONDO_SUCCESS && group.split_count) result = start_children();
+    if (result == RONDO_SUCCESS && group.split_count) result = make_children();
     for (int i = 0; i < group.count; i++) rd_comm_note(group.calls[i].comm, result);
     leave_all();
     return result;

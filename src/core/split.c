@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "core/group.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,12 +25,69 @@ static rondo_result settings_for(rd_settings *settings, const rondo_comm *parent
     return RONDO_SUCCESS;
 }
 
-/* The child of these ranks of the parent, in the order of its own ranks. */
-static rondo_result derive(rd_start *start, const rondo_comm *parent, const int32_t *members, int count, const uint64_t salt[3])
+static rondo_result derive(rd_child *child, const uint64_t salt[3])
 {
     int rank = 0;
-    while (members[rank] != parent->rank) rank++;
-    return rd_job_derive(&start->job, parent->member, salt, 3 * sizeof *salt, members[0], rank, count, &start->settings);
+    while (child->members[rank] != child->parent->rank) rank++;
+    return rd_job_derive(&child->start.job, child->parent->member, salt, 3 * sizeof *salt, child->members[0], rank, child->count,
+                         &child->start.settings);
+}
+
+void rd_child_free(rd_child *child)
+{
+    free(child->members);
+    child->members = NULL;
+}
+
+static void give_up_if_bereft(rd_child *child)
+{
+    char name[256], text[320];
+    for (int i = 0; i < child->count && !rd_comm_stopped(child->comm); i++) {
+        if (!rd_member_is_gone(child->parent->member, child->members[i])) continue;
+        rd_member_peer_name(child->parent->member, child->members[i], name, sizeof name);
+        snprintf(text, sizeof text, "%s went while the communicator was being made", name);
+        rd_comm_give_up(child->comm, RONDO_REMOTE_ERROR, text);
+    }
+}
+
+static bool is_made(const rd_child *child) { return atomic_load_explicit(&child->comm->starting, memory_order_acquire) != RD_STARTING; }
+
+/* Waits until all are made or have failed. One that fails takes those of its process with it. */
+static rondo_result await_all(rd_child *children, int n)
+{
+    char failed[RD_ERROR_BYTES] = "";
+    rondo_result result = RONDO_SUCCESS;
+    for (int round = 0, left = n; left; round++) {
+        left = 0;
+        for (int i = 0; i < n; i++) {
+            rd_child *child = &children[i];
+            rondo_result stop = is_made(child) ? rd_comm_stopped(child->comm) : RONDO_SUCCESS;
+            left += !is_made(child);
+            if (stop && result == RONDO_SUCCESS) {
+                result = stop;
+                snprintf(failed, sizeof failed, "%s", child->comm->stop.text);
+            }
+            if (!is_made(child) && result != RONDO_SUCCESS) rd_comm_give_up(child->comm, RONDO_ABORTED, failed);
+            if (!is_made(child) && round % 100 == 0) give_up_if_bereft(child);
+        }
+        if (left) nanosleep(&(struct timespec){0, 200000}, NULL);
+    }
+    return result == RONDO_SUCCESS ? result : rd_fail(result, "%s", failed);
+}
+
+rondo_result rd_children_make(rd_child *children, int n)
+{
+    int begun = 0;
+    rondo_result result = RONDO_IN_PROGRESS;
+    for (; begun < n && result == RONDO_IN_PROGRESS; begun++) result = rd_start_begin(&children[begun].start, &children[begun].comm);
+    if (result != RONDO_IN_PROGRESS) begun--;
+    if (result == RONDO_IN_PROGRESS) result = await_all(children, n);
+    for (int i = 0; i < n; i++) rd_job_undo(&children[i].start.job);
+    for (int i = 0; i < begun; i++) {
+        if (result == RONDO_SUCCESS) *children[i].start.out = children[i].comm;
+        else rondo_comm_destroy(children[i].comm);
+    }
+    return result;
 }
 
 enum { SALT_SPLIT = 1, SALT_SHRINK = 2 };
@@ -49,29 +107,25 @@ static bool before(const int32_t *all, int32_t a, int32_t b)
     return all[2 * a + 1] != all[2 * b + 1] ? all[2 * a + 1] < all[2 * b + 1] : a < b;
 }
 
-rondo_result rd_split_start(rd_split *split, rd_start *start, bool *has_child)
+rondo_result rd_split_child(rd_split *split, rd_child *child)
 {
     rondo_comm *parent = split->parent;
     int32_t color = split->mine[0];
-    int count = 0;
     uint64_t salt[3] = {SALT_SPLIT, ++parent->splits, (uint64_t)(uint32_t)color};
-    *has_child = color != RONDO_NO_COLOR;
-    if (!*has_child) {
+    *child = (rd_child){.start = {.out = split->out, .settings = split->settings}, .parent = parent};
+    if (color == RONDO_NO_COLOR) {
         *split->out = NULL;
         return RONDO_SUCCESS;
     }
-    int32_t *members = calloc((size_t)parent->size, sizeof *members);
+    int32_t *members = child->members = calloc((size_t)parent->size, sizeof *members);
     if (!members) return rd_fail_errno("rondo_comm_split: no memory for %d ranks", parent->size);
     for (int32_t r = 0; r < parent->size; r++) {
         if (split->all[2 * r] != color) continue;
-        int at = count++;
+        int at = child->count++;
         for (; at > 0 && before(split->all, r, members[at - 1]); at--) members[at] = members[at - 1];
         members[at] = r;
     }
-    *start = (rd_start){.out = split->out, .settings = split->settings};
-    rondo_result result = derive(start, parent, members, count, salt);
-    free(members);
-    return result;
+    return derive(child, salt);
 }
 
 static rondo_result new_split(rd_split **made, rondo_comm *comm, int color, int key, rondo_comm **out, const rondo_config *config)
@@ -99,12 +153,10 @@ static rondo_result new_split(rd_split **made, rondo_comm *comm, int color, int 
 
 static rondo_result split_now(rd_split *split)
 {
-    rd_start start;
-    bool has_child;
-    RD_TRY(rd_split_start(split, &start, &has_child));
-    if (!has_child) return RONDO_SUCCESS;
-    rondo_result result = rd_start_all(&start, 1);
-    if (result != RONDO_SUCCESS) rd_job_undo(&start.job);
+    rd_child child;
+    rondo_result result = rd_split_child(split, &child);
+    if (result == RONDO_SUCCESS && child.count) result = rd_children_make(&child, 1);
+    rd_child_free(&child);
     return result;
 }
 
@@ -142,25 +194,31 @@ static rondo_result check_excluded(const rondo_comm *comm, const int *exclude, i
     return RONDO_SUCCESS;
 }
 
+static rondo_result make_survivors(rondo_comm *comm, const bool *excluded, rd_child *child)
+{
+    uint64_t salt[3] = {SALT_SHRINK};
+    bool present[comm->size];
+    child->members = calloc((size_t)comm->size, sizeof *child->members);
+    if (!child->members) return rd_fail_errno("rondo_comm_shrink: no memory for %d ranks", comm->size);
+    RD_TRY(rd_member_agree(comm->member, excluded, rd_deadline(child->start.settings.timeout_s), present, &salt[1]));
+    for (int32_t r = 0; r < comm->size; r++)
+        if (present[r]) child->members[child->count++] = r;
+    RD_TRY(derive(child, salt));
+    return rd_children_make(child, 1);
+}
+
 static rondo_result shrink(rondo_comm *comm, const int *exclude, int n, rondo_comm **out, const rondo_config *config)
 {
-    rd_start start = {.out = out};
-    uint64_t salt[3] = {SALT_SHRINK};
+    rd_child child = {.start.out = out, .parent = comm};
+    bool excluded[comm->size];
+    memset(excluded, 0, sizeof excluded);
     if (!out) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink: out is NULL; it must point to where the handle goes");
     if (rd_group_is_open()) return rd_fail(RONDO_INVALID_USAGE, "rondo_comm_shrink: not inside a group; call rondo_group_end first");
-    RD_TRY(settings_for(&start.settings, comm, config, "rondo_comm_shrink"));
-    bool excluded[comm->size], present[comm->size];
-    int32_t members[comm->size];
-    int count = 0;
-    memset(excluded, 0, sizeof excluded);
+    RD_TRY(settings_for(&child.start.settings, comm, config, "rondo_comm_shrink"));
     RD_TRY(check_excluded(comm, exclude, n, excluded));
     rd_tasks_drain(comm);
-    RD_TRY(rd_member_agree(comm->member, n ? excluded : NULL, rd_deadline(start.settings.timeout_s), present, &salt[1]));
-    for (int32_t r = 0; r < comm->size; r++)
-        if (present[r]) members[count++] = r;
-    RD_TRY(derive(&start, comm, members, count, salt));
-    rondo_result result = rd_start_all(&start, 1);
-    if (result != RONDO_SUCCESS) rd_job_undo(&start.job);
+    rondo_result result = make_survivors(comm, n ? excluded : NULL, &child);
+    rd_child_free(&child);
     return result;
 }
 

@@ -131,7 +131,7 @@ static void *start_in_background(void *argument)
     return NULL;
 }
 
-static rondo_result begin(rondo_comm **out, const rd_start *start)
+rondo_result rd_start_begin(const rd_start *start, rondo_comm **out)
 {
     rondo_comm *comm;
     rd_background *b = malloc(sizeof *b);
@@ -158,7 +158,7 @@ static rondo_result begin(rondo_comm **out, const rd_start *start)
 rondo_result rd_start_run(const rd_start *start)
 {
     if (rd_group_is_open()) return rd_group_add_start(start);
-    return start->background ? begin(start->out, start) : create(start->out, start);
+    return start->background ? rd_start_begin(start, start->out) : create(start->out, start);
 }
 
 /* ---- several ---- */

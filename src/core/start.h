@@ -19,6 +19,8 @@ typedef struct rd_start {
 rondo_result rd_start_prepare(rd_start *start, const rondo_config *config, const char *function, rondo_comm **comm);
 /* Now, or with the group that is open. */
 rondo_result rd_start_run(const rd_start *start);
+/* In the background, into *comm: RONDO_IN_PROGRESS, or why not even that. */
+rondo_result rd_start_begin(const rd_start *start, rondo_comm **comm);
 /* All at once, since they may wait for one another: all start, or none is left. */
 rondo_result rd_start_all(const rd_start *starts, int n);
 

@@ -43,13 +43,24 @@ void rd_comm_set_member(rondo_comm *comm, rd_member *member)
     pthread_mutex_unlock(&comm->stop.lock);
 }
 
-void rd_comm_abort(rondo_comm *comm)
+/* What this rank says of itself, and what the others hear. */
+static void end_while_it_may_start(rondo_comm *comm, rondo_result here, const char *text, rondo_result elsewhere, const char *news)
 {
-    char text[128];
-    rd_comm_stop(comm, RONDO_ABORTED, "rondo_comm_abort was called on this communicator");
+    rd_comm_stop(comm, here, text);
     pthread_mutex_lock(&comm->stop.lock);
     rd_member *member = comm->member;
     pthread_mutex_unlock(&comm->stop.lock);
-    snprintf(text, sizeof text, "rank %d called rondo_comm_abort", comm->rank);
-    if (member) rd_member_announce(member, RONDO_REMOTE_ERROR, text);
+    if (member) rd_member_announce(member, elsewhere, news);
+}
+
+void rd_comm_abort(rondo_comm *comm)
+{
+    char news[128];
+    snprintf(news, sizeof news, "rank %d called rondo_comm_abort", comm->rank);
+    end_while_it_may_start(comm, RONDO_ABORTED, "rondo_comm_abort was called on this communicator", RONDO_REMOTE_ERROR, news);
+}
+
+void rd_comm_give_up(rondo_comm *comm, rondo_result result, const char *text)
+{
+    end_while_it_may_start(comm, result, text, result, text);
 }
