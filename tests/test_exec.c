@@ -309,6 +309,26 @@ static void test_direct(void **state)
     world_close(&w);
 }
 
+/* A rank whose peer does nothing publishes as many slices as its link has slots. */
+static void test_flat_ahead(void **state)
+{
+    (void)state;
+    static world w;
+    static float data[2][10 * 4096];
+    world_options o = {.n = 2, .channels = 1, .slice_bytes = 4096, .flat = true, .transport = world_shm};
+    world_open(&w, &o);
+    world_call c = {.collective = RONDO_COLL_ALL_REDUCE, .algo = RONDO_ALGO_FLAT, .dtype = RONDO_FLOAT32,
+                    .count = sizeof data[0] / sizeof(float)};
+    for (int r = 0; r < 2; r++) c.send[r] = c.recv[r] = (unsigned char *)data[r];
+    world_start(&w, &c, 1);
+    while (rd_op_advance(&w.op[0]) == RD_MOVED) continue;
+    assert_int_equal(w.out[0][1].used, w.out[0][1].link->slots);
+    while (rd_op_advance(&w.op[1]) == RD_MOVED) continue;
+    assert_int_equal(w.op[1].flat.reduced, w.out[0][1].link->slots);
+    assert_int_equal(w.op[1].flat.collected, 0); /* it waits for sums of rank 0 */
+    world_close(&w);
+}
+
 /* Many calls on the same links, each by another schedule. */
 static void test_random_schedules(void **state)
 {
@@ -331,7 +351,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_loop),  cmocka_unit_test(test_shm),      cmocka_unit_test(test_tcp),
         cmocka_unit_test(test_mixed), cmocka_unit_test(test_channels), cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_direct), cmocka_unit_test(test_random_schedules),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_direct), cmocka_unit_test(test_flat_ahead),
+        cmocka_unit_test(test_random_schedules),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

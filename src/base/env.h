@@ -36,7 +36,7 @@
     SETTING(flat_ranks, "RONDO_FLAT_RANKS", NUMBER, "16", 1, 64, NULL,                                                \
             "flat all-reduce up to this many ranks on a host")                                                        \
     SETTING(spin, "RONDO_SPIN", NUMBER, "-1", -1, 1000000, NULL,                                                      \
-            "polls before a wait yields; -1: 1000, or 20 when ranks share cores")                                     \
+            "polls before a wait yields; -1: 1000; when ranks share cores 20, without flat 0")                        \
     SETTING(trace, "RONDO_TRACE", TEXT, NULL, 0, 0, NULL, "file to append a record of every slice to (rondo_trace.h)") \
     SETTING(record, "RONDO_RECORD", TEXT, NULL, 0, 0, NULL, "directory for the last calls of a communicator that ended by an error") \
     SETTING(interface, "RONDO_INTERFACE", TEXT, NULL, 0, 0, NULL,                                                     \

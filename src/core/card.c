@@ -118,7 +118,7 @@ bool rd_cards_share_process(const rd_card *a, const rd_card *b)
     return memcmp(a->contact.process, b->contact.process, sizeof a->contact.process) == 0;
 }
 
-rondo_result rd_cards_order_ring(rondo_comm *comm, rd_card *cards)
+rondo_result rd_cards_order_ring(rondo_comm *comm, rd_card *cards, bool *crowded)
 {
     int n = comm->size;
     rondo_result result = RONDO_SUCCESS;
@@ -135,9 +135,7 @@ rondo_result rd_cards_order_ring(rondo_comm *comm, rd_card *cards)
     for (int a = 0; a < n; a++)
         for (int b = 0; b < n; b++) cost[(size_t)a * (size_t)n + (size_t)b] = a == b ? 0 : rd_cost(&places[a], &places[b]);
     result = rd_ring_order(cost, n, comm->order);
-    /* More ranks than processors: whoever spins keeps from running the one it waits for. */
-    bool crowded = rd_crowded(places, n, places[comm->rank].host);
-    comm->spin = comm->settings.spin >= 0 ? comm->settings.spin : crowded ? 20 : 1000;
+    *crowded = rd_crowded(places, n, places[comm->rank].host);
 out:
     free(cost);
     free(places);

@@ -21,7 +21,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RING_SLOTS 4                /* of a link; more than RD_BLOCK, and at least RD_FLAT_SLOTS */
+#define RING_SLOTS 4                /* of a link with a neighbour; more than RD_BLOCK */
+#define FLAT_SLOTS 2                /* of the other links: one slice is collected while the next is reduced */
 #define HOST_BYTES (2l << 20)       /* what the slots of one rank's flat links may take together, about */
 #define SOCKET_SLICE 131072         /* longest slice where the ring has sockets (bench/RESULTS.md: 256 and 64 KiB are slower) */
 #define FLAT_LEAST 16384            /* smaller slots cost more than they save */
@@ -41,7 +42,7 @@ typedef struct rd_connecting {
     bool *unix_ok;  /* by rank: a unix connection can be tried, and none has failed */
     int64_t deadline;
     int next, previous;
-    bool flat;
+    bool flat, crowded;
     size_t flat_bytes;
 } rd_connecting;
 
@@ -86,7 +87,7 @@ static rondo_result reach(rd_connecting *c, int peer, int channel, const rondo_t
 static rondo_link_spec spec_for(const rd_connecting *c, int peer, bool neighbour)
 {
     rondo_link_spec spec = {.me = c->comm->rank, .peer = peer, .bell = &c->comm->bell};
-    spec.slots = neighbour ? RING_SLOTS : RD_FLAT_SLOTS; /* no more than are used: they share the caches */
+    spec.slots = neighbour ? RING_SLOTS : FLAT_SLOTS; /* no more than are used: they share the caches */
     spec.slot_bytes = neighbour ? c->comm->wiring.slice_bytes : c->flat_bytes;
     return spec;
 }
@@ -261,6 +262,16 @@ out:
     return result;
 }
 
+/* Before a wait yields. More ranks than processors: whoever spins keeps from running the one it waits for. That may
+ * run on another processor just now where all meet all, but hardly where each waits for the one before it, and a poll
+ * of a socket is a system call. */
+static long polls(const rondo_comm *comm, bool crowded)
+{
+    if (comm->settings.spin >= 0) return comm->settings.spin;
+    if (!crowded) return 1000;
+    return comm->wiring.flat_out ? 20 : 0;
+}
+
 static void log_ring(const rondo_comm *comm)
 {
     char text[1024];
@@ -288,7 +299,7 @@ static rondo_result make_links(rd_connecting *c, rd_table *table)
                                                : c->unix_ok[r] ? RONDO_REACH_HOST : RONDO_REACH_NETWORK);
         c->flat = c->flat && c->unix_ok[r] && c->cards[r].transport != RD_TRANSPORT_TCP;
     }
-    long each = HOST_BYTES / RD_FLAT_SLOTS / (comm->size - 1) / 4096 * 4096;
+    long each = HOST_BYTES / FLAT_SLOTS / (comm->size - 1) / 4096 * 4096;
     c->flat_bytes = each < FLAT_LEAST ? FLAT_LEAST : (size_t)each;
     if (c->flat_bytes > comm->wiring.slice_bytes) c->flat_bytes = comm->wiring.slice_bytes;
     /* First the control plane, so that a death while links are made is noticed at once. */
@@ -317,9 +328,10 @@ rondo_result rd_comm_connect(rondo_comm *comm, rd_table *table, const rd_contact
     for (size_t r = 0; r < n; r++) contacts[r] = c.cards[r].contact;
     if ((result = rd_member_set_contacts(comm->member, contacts)) != RONDO_SUCCESS) goto out;
     if ((result = rd_cards_agree(comm, c.cards)) != RONDO_SUCCESS) goto out;
-    if ((result = rd_cards_order_ring(comm, c.cards)) != RONDO_SUCCESS) goto out;
+    if ((result = rd_cards_order_ring(comm, c.cards, &c.crowded)) != RONDO_SUCCESS) goto out;
     if (comm->size > 1) result = make_links(&c, table);
     close_unanswered(&c);
+    comm->spin = polls(comm, c.crowded);
     if (result == RONDO_SUCCESS) log_ring(comm);
 out:
     free(c.unix_ok);

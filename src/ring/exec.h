@@ -23,7 +23,7 @@
 #define RD_MAX_FLAT 64
 #define RD_BLOCK 3          /* slices that take a step one after the other, so that one travels while one is added */
 #define RD_TURN 8           /* events or slices in one advance of a channel, at most */
-#define RD_FLAT_SLOTS 2     /* slices under way in a flat exchange: one is collected while the next is reduced */
+#define RD_FLAT_SLOTS 4     /* slices under way in a flat exchange, at most */
 #define RD_DIRECT_LEAST 65536 /* bytes of a message from which on reaching the user's memory pays */
 #define RD_PARTS 4          /* of a channel's scratch; more than RD_BLOCK */
 #define RD_CHANNEL_GRAIN 64 /* elements: channels' parts start on cache lines */
@@ -111,9 +111,11 @@ typedef struct rd_flow {
 } rd_flow;
 
 /* Flat: for every slice publish to all, reduce one's own chunk from all, collect the sums from all.
- *   collected <= reduced' <= published <= collected + slots      (reduced' : on the slowest peer) */
+ *   collected <= reduced' <= published <= collected + ahead      (reduced' : on the slowest peer) */
 typedef struct rd_flat {
     uint64_t slices, published, reduced, collected;
+    uint64_t ahead;  /* as many slices as every link to a peer has slots */
+    uint64_t behind; /* slices that are reduced before the oldest is collected */
     int32_t publish_at, reduce_at, collect_at; /* step within the slice */
     rd_wire *blocked;
     uint64_t base[RD_MAX_FLAT]; /* of the wire out to a rank: slices sent when the operation began */
@@ -121,7 +123,7 @@ typedef struct rd_flat {
     bool direct_to[RD_MAX_FLAT];           /* [step]: the peer reaches this rank's memory, nothing is copied */
     unsigned char *peer_in[RD_MAX_FLAT];   /* [step]: the peer's memory, reached from here; NULL: its slices come in slots */
     unsigned char *peer_out[RD_MAX_FLAT];
-    void *place[RD_MAX_FLAT][RD_FLAT_SLOTS]; /* [step][slice % slots]: where a published slice lies */
+    void *place[RD_MAX_FLAT][RD_FLAT_SLOTS]; /* [step][slice % RD_FLAT_SLOTS]: where a published slice lies */
 } rd_flat;
 
 /* Exchange: arrived <= steps, and nothing is added before all have arrived. */

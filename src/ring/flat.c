@@ -39,7 +39,13 @@ void rd_flat_start(rd_op *op)
     flat->blocked = NULL;
     memset(flat->direct_to, 0, sizeof flat->direct_to);
     memset(flat->peer_in, 0, sizeof flat->peer_in);
-    for (int32_t r = 0; r < op->plan.size; r++) flat->base[r] = r == op->plan.rank ? 0 : op->wiring->flat_out[r].used;
+    flat->ahead = RD_FLAT_SLOTS;
+    for (int32_t r = 0; r < op->plan.size; r++) {
+        const rd_wire *wire = &op->wiring->flat_out[r];
+        flat->base[r] = r == op->plan.rank ? 0 : wire->used;
+        if (r != op->plan.rank && wire->link->slots < flat->ahead) flat->ahead = wire->link->slots;
+    }
+    flat->behind = flat->ahead > 2 ? 2 : 1;
 }
 
 /* Each of the three goes on from where it stopped: AGAIN when it cannot, OK when a slice is through. */
@@ -228,6 +234,17 @@ static rondo_link_result collect(rd_op *op)
     return RONDO_LINK_OK;
 }
 
+static bool may_publish(const rd_flat *flat)
+{
+    return flat->published < flat->slices && flat->published < flat->collected + flat->ahead;
+}
+
+/* With slots to spare a sum is collected one slice late: a peer that is a little slower is then not waited for. */
+static bool may_collect(const rd_flat *flat)
+{
+    return flat->reduced >= flat->collected + flat->behind || flat->reduced == flat->slices;
+}
+
 rd_progress rd_flat_advance(rd_op *op)
 {
     rd_flat *flat = &op->flat;
@@ -236,7 +253,7 @@ rd_progress rd_flat_advance(rd_op *op)
         bool idle = true;
         if (turn == RD_TURN) return RD_MOVED;
         rondo_link_result r;
-        if (flat->published < flat->slices && flat->published < flat->collected + RD_FLAT_SLOTS) {
+        if (may_publish(flat)) {
             if ((r = publish(op)) > RONDO_LINK_AGAIN) return rd_op_fail(op, flat->blocked, r);
             idle &= r == RONDO_LINK_AGAIN;
         }
@@ -244,7 +261,7 @@ rd_progress rd_flat_advance(rd_op *op)
             if ((r = reduce(op)) > RONDO_LINK_AGAIN) return rd_op_fail(op, flat->blocked, r);
             idle &= r == RONDO_LINK_AGAIN;
         }
-        if (flat->collected < flat->reduced) {
+        if (may_collect(flat)) {
             if ((r = collect(op)) > RONDO_LINK_AGAIN) return rd_op_fail(op, flat->blocked, r);
             idle &= r == RONDO_LINK_AGAIN;
         }
@@ -268,7 +285,7 @@ rondo_link_result rd_flat_arm(rd_op *op, rondo_bell *bell)
     rd_flat *flat = &op->flat;
     int32_t peers = op->plan.size - 1;
     rondo_link_result r = RONDO_LINK_AGAIN;
-    if (flat->published < flat->slices && flat->published < flat->collected + RD_FLAT_SLOTS) {
+    if (may_publish(flat)) {
         rd_wire *wire = &op->wiring->flat_out[op->steps[flat->publish_at].send_to];
         r = wire->link->ops->arm(wire->link, bell, wire->used - wire->link->slots);
         if (r != RONDO_LINK_AGAIN) return r;
@@ -278,7 +295,7 @@ rondo_link_result rd_flat_arm(rd_op *op, rondo_bell *bell)
         r = wire->link->ops->arm(wire->link, bell, wire->used);
         if (r != RONDO_LINK_AGAIN) return r;
     }
-    if (flat->collected < flat->reduced) {
+    if (may_collect(flat)) {
         int32_t from = op->steps[peers + flat->collect_at].recv_from;
         rd_wire *wire = &op->wiring->flat_out[from];
         r = wire->link->ops->arm(wire->link, bell, flat->base[from] + back_when_here(flat, flat->collect_at) - 1);
