@@ -298,9 +298,11 @@ RONDO_PLAN_FN int rondo_algo_fits(int32_t collective, int32_t algo)
 /* The steps of the rank at a position: 2(N-1) or N-1; on a chain 0 to 2; in gather and scatter 1 off the root. */
 RONDO_PLAN_FN int32_t rondo_plan_length(int32_t collective, int32_t algo, int32_t size, int32_t position, int32_t root)
 {
-    int32_t other_end = rondo_ring_mod((int64_t)root + (collective == RONDO_COLL_REDUCE ? 1 : -1), size);
     if (size == 1) return 0;
-    if (rondo_is_chain(collective)) return position == root || position == other_end ? 1 : 2;
+    if (rondo_is_chain(collective)) {
+        int32_t other_end = rondo_ring_mod((int64_t)root + (collective == RONDO_COLL_REDUCE ? 1 : -1), size);
+        return position == root || position == other_end ? 1 : 2;
+    }
     if ((collective == RONDO_COLL_GATHER || collective == RONDO_COLL_SCATTER) && position != root) return 1;
     return collective == RONDO_COLL_ALL_REDUCE && algo != RONDO_ALGO_EXCHANGE ? 2 * (size - 1) : size - 1;
 }

@@ -46,7 +46,7 @@ enum {
 typedef struct rondo_record_call {
     uint64_t number;      /* of the call on this communicator; of send and recv: of the message between the two, from 1 */
     uint64_t begun_ns;    /* CLOCK_REALTIME when it began to run, exact to some microseconds */
-    uint64_t ended_ns;    /* 0: it has not ended */
+    uint64_t ended_ns;    /* 0: it has not ended; of the shortest calls just after begun_ns */
     uint64_t count;       /* as the caller gave it; of several that ran as one the sum */
     uint64_t bytes;       /* of these elements */
     int32_t root;         /* or the peer of send and recv */

@@ -190,7 +190,7 @@ static void misbehave(rank *r)
     if (r->me == 0 && result == RONDO_SUCCESS) {
         result = RONDO_INTERNAL_ERROR;
         if (greet(r->member, 1, 0, true, deadline, &greeting, &fd) != RONDO_INVALID_ARGUMENT) goto done;
-        greeting = (rd_greeting){.fd_count = 1};
+        greeting = (rd_greeting){.fd_count = 5};
         if (greet(r->member, 1, 0, false, deadline, &greeting, &fd) != RONDO_INVALID_ARGUMENT) goto done;
         if (greet(r->member, 2, 0, true, deadline, &greeting, &fd) != RONDO_INVALID_ARGUMENT) goto done;
         if (rd_member_dial(r->member, 1, RD_PURPOSE_GREETING, 0, true, deadline, &silent) != RONDO_SUCCESS) goto done;

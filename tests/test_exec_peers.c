@@ -260,9 +260,9 @@ static void test_turns(void **state)
         bool to_receive;
         open_world(&kinds[k], 3, NULL);
         rd_wire *to1 = &w.peer_out[0][1], *from1 = &w.peer_in[0][1], *to2 = &w.peer_out[0][2];
-        rd_transfer out[] = {{.wire = to1, .sends = true, .at = memory[0], .bytes = 5 * SLICE, .signature = 1},
-                             {.wire = from1, .at = memory[1], .bytes = 1, .signature = 2},
-                             {.wire = to2, .sends = true, .at = memory[0], .bytes = 32 * SLICE, .signature = 3}};
+        rd_transfer out[] = {{.wire = to1, .sends = true, .at = memory[0], .bytes = 5 * SLICE, .signature = 1, .peer = 1},
+                             {.wire = from1, .at = memory[1], .bytes = 1, .signature = 2, .peer = 1},
+                             {.wire = to2, .sends = true, .at = memory[0], .bytes = 32 * SLICE, .signature = 3, .peer = 2}};
         rd_transfer in = {.wire = &w.peer_in[2][0], .at = memory[1], .bytes = 32 * SLICE, .signature = 3};
         rd_op_transfers(&w.op[0], out, 3);
         rd_op_transfers(&w.op[2], &in, 1);

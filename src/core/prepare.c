@@ -24,14 +24,15 @@ static uint64_t mix(uint64_t hash, uint64_t word)
     return hash ^ (hash >> 31);
 }
 
+/* The number is spread over all bits before the call's few are laid over it, so one step mixes both. */
 static uint64_t signature_of(uint64_t number, const rd_call *calls, int count)
 {
-    uint64_t hash = mix(0, number);
+    uint64_t hash = number * 0x9e3779b97f4a7c15u;
     for (int i = 0; i < count; i++) {
         const rd_call *call = &calls[i];
-        hash = mix(hash, (uint64_t)call->kind << 48 | (uint64_t)call->collective << 32 | (uint64_t)call->dtype << 16 |
-                             (uint64_t)call->op);
-        hash = mix(hash, (uint64_t)call->root << 32 ^ call->count);
+        uint64_t what = (uint64_t)call->root << 32 | (uint64_t)call->kind << 24 | (uint64_t)call->collective << 16 |
+                        (uint64_t)call->dtype << 8 | (uint64_t)call->op;
+        hash = mix(mix(0, hash ^ what), call->count);
     }
     return hash;
 }
@@ -166,28 +167,31 @@ static size_t times(const rondo_comm *comm, rondo_collective c)
 rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
 {
     rd_op *op = &comm->op;
-    rd_call call = calls[0];
-    rd_reduction *reduction = &comm->reductions[call.dtype][call.op];
+    const rd_call *call = calls;
+    rd_call as_one;
+    rd_reduction *reduction = &comm->reductions[call->dtype][call->op];
     uint64_t number = comm->calls + 1;
     comm->calls += (uint64_t)count;
-    if (!reduction->run) RD_TRY(rd_reduction_init(reduction, call.dtype, call.op, comm->size, (int)comm->settings.cpu));
+    if (!reduction->run) RD_TRY(rd_reduction_init(reduction, call->dtype, call->op, comm->size, (int)comm->settings.cpu));
     if (count > 1) {
         RD_TRY(fuse(comm, calls, count));
-        call.send = call.recv = comm->fused;
-        call.count = bytes_of(calls, count) / reduction->bytes;
+        as_one = calls[0];
+        as_one.send = as_one.recv = comm->fused;
+        as_one.count = bytes_of(calls, count) / reduction->bytes;
+        call = &as_one;
     }
-    size_t whole = call.count * times(comm, call.collective);
+    size_t whole = call->count * times(comm, call->collective);
     /* Narrow types are added up in float32 along the whole path: on a ring the partial sums travel so. */
-    bool wide = call.reduces && reduction->wide_bytes > reduction->bytes;
-    rondo_plan_init(&op->plan, call.collective, algorithm(comm, call.collective, whole * reduction->bytes), comm->size,
-                    comm->rank, call.root, whole, comm->order, NULL, wide);
+    bool wide = call->reduces && reduction->wide_bytes > reduction->bytes;
+    rondo_plan_init(&op->plan, call->collective, algorithm(comm, call->collective, whole * reduction->bytes), comm->size,
+                    comm->rank, call->root, whole, comm->order, NULL, wide);
     RD_TRY(look_up_steps(comm, &op->plan, &op->steps));
     op->reduction = reduction;
     op->wiring = &comm->wiring;
-    set_buffers(comm, &call, &op->buffers);
+    set_buffers(comm, call, &op->buffers);
     op->signature = signature_of(number, calls, count);
     op->trace = comm->trace;
-    if (comm->trace) rd_trace_call(comm->trace, number, &op->plan, call.dtype, call.op, comm->wiring.channels);
+    if (comm->trace) rd_trace_call(comm->trace, number, &op->plan, call->dtype, call->op, comm->wiring.channels);
     return op->plan.algo == RONDO_ALGO_PEERS ? set_transfers(comm, op) : RONDO_SUCCESS;
 }
 

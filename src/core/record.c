@@ -34,14 +34,13 @@ rondo_result rd_recorder_open(rd_recorder **recorder)
 
 uint64_t rd_record_begin(rd_recorder *recorder, const rd_call *calls, int together, uint64_t number)
 {
-    uint64_t index = GET(recorder->begun), count = 0;
+    uint64_t index = GET(recorder->begun), count = calls->count;
     rd_entry *entry = &recorder->entries[index % RONDO_RECORD_CALLS];
-    for (int i = 0; i < together; i++) count += calls[i].count;
+    for (int i = 1; i < together; i++) count += calls[i].count;
     PUT(entry->what, calls->kind | (uint64_t)calls->collective << 8 | (uint64_t)calls->dtype << 16 |
                          (uint64_t)calls->op << 24 | (uint64_t)together << 32);
     PUT(entry->root_result, (uint32_t)calls->root | (uint64_t)RONDO_IN_PROGRESS << 32);
     PUT(entry->count, count);
-    PUT(entry->bytes, count * rd_dtype_bytes(calls->dtype));
     PUT(entry->begun, rd_ticks());
     PUT(entry->ended, 0);
     PUT(entry->number, number);
@@ -49,12 +48,12 @@ uint64_t rd_record_begin(rd_recorder *recorder, const rd_call *calls, int togeth
     return index;
 }
 
-void rd_record_end(rd_recorder *recorder, uint64_t index, rondo_result result)
+void rd_record_end(rd_recorder *recorder, uint64_t index, rondo_result result, bool at_once)
 {
     rd_entry *entry = &recorder->entries[index % RONDO_RECORD_CALLS];
     if (GET(recorder->begun) > index + RONDO_RECORD_CALLS) return; /* written over since */
     PUT(entry->root_result, (GET(entry->root_result) & UINT32_MAX) | (uint64_t)result << 32);
-    PUT(entry->ended, rd_ticks());
+    PUT(entry->ended, at_once ? GET(entry->begun) + 1 : rd_ticks());
 }
 
 /* ---- Reading ---- */
@@ -81,7 +80,6 @@ static void read_entry(const rd_recorder *recorder, uint64_t index, rondo_record
         .begun_ns = real_ns(recorder, GET(entry->begun)),
         .ended_ns = real_ns(recorder, GET(entry->ended)),
         .count = GET(entry->count),
-        .bytes = GET(entry->bytes),
         .root = (int32_t)(uint32_t)root_result,
         .result = (int32_t)(root_result >> 32),
         .kind = (uint8_t)what,
@@ -90,6 +88,7 @@ static void read_entry(const rd_recorder *recorder, uint64_t index, rondo_record
         .op = (uint8_t)(what >> 24),
         .together = (uint32_t)(what >> 32),
     };
+    call->bytes = call->count * rd_dtype_bytes((rondo_dtype)call->dtype);
 }
 
 int rd_record_read(const rd_recorder *recorder, rondo_record_call *calls)

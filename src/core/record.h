@@ -17,9 +17,9 @@ typedef struct rd_entry {
     _Atomic uint64_t number;       /* 0: none */
     _Atomic uint64_t what;         /* kind, collective, dtype, op, from the lowest byte up; `together` above */
     _Atomic uint64_t root_result;  /* root, and the result above */
-    _Atomic uint64_t count, bytes;
+    _Atomic uint64_t count;
     _Atomic uint64_t begun, ended; /* ticks */
-    _Atomic uint64_t unused;
+    _Atomic uint64_t unused[2];    /* a line to each */
 } rd_entry;
 
 typedef struct rd_recorder {
@@ -32,7 +32,8 @@ typedef struct rd_recorder {
 rondo_result rd_recorder_open(rd_recorder **recorder);
 /* Returns the entry's index, from 0, to be ended. */
 uint64_t rd_record_begin(rd_recorder *recorder, const rd_call *calls, int together, uint64_t number);
-void rd_record_end(rd_recorder *recorder, uint64_t index, rondo_result result);
+/* at_once: it took some microseconds at most, and looking at the clock again would be a good part of that. */
+void rd_record_end(rd_recorder *recorder, uint64_t index, rondo_result result, bool at_once);
 
 /* The latest collective (RD_KIND_SPLIT too), or the latest send or recv that has not ended. false: none. */
 bool rd_record_latest(const rd_recorder *recorder, bool collective, rondo_record_call *call);

@@ -7,6 +7,8 @@
 
 #include <string.h>
 
+#define FEW_MOVES 4 /* an operation of so few, and without a look at the clock, has moved little and not slept */
+
 void rd_task_init(rd_task *task, rondo_comm *comm, const rd_call *calls, int count)
 {
     *task = (rd_task){.comm = comm, .calls = calls, .count = count, .result = RONDO_IN_PROGRESS};
@@ -86,7 +88,7 @@ static void end_running(rd_task *task, rondo_result result)
 {
     rondo_comm *comm = task->comm;
     if (!task->running) return;
-    rd_record_end(comm->recorder, task->entry, result);
+    rd_record_end(comm->recorder, task->entry, result, !task->deadline && task->moved < FEW_MOVES);
     if (comm->trace) rd_trace_end(comm->trace, result);
     task->running = false;
 }
@@ -153,7 +155,7 @@ static void end_messages(rd_task *task, rondo_result result)
 {
     if (!task->passing) return;
     for (int i = 0; i < task->messages; i++)
-        rd_record_end(task->comm->recorder, task->first_message + (uint64_t)i, result);
+        rd_record_end(task->comm->recorder, task->first_message + (uint64_t)i, result, false);
     task->passing = false;
 }
 
