@@ -39,9 +39,16 @@ void rd_child_free(rd_child *child)
     child->members = NULL;
 }
 
+/* A rank that will not come: it is gone, or, in a split, the parent has ended, and perhaps before that rank knew of its
+ * child. A parent that shrinks has ended long since. */
 static void give_up_if_bereft(rd_child *child)
 {
-    char name[256], text[320];
+    char name[256], text[RD_ERROR_BYTES];
+    rondo_result stop = child->splits ? rd_comm_stopped(child->parent) : RONDO_SUCCESS;
+    if (stop) {
+        snprintf(text, sizeof text, "the communicator that was being split has ended: %.1900s", child->parent->stop.text);
+        rd_comm_give_up(child->comm, stop, text);
+    }
     for (int i = 0; i < child->count && !rd_comm_stopped(child->comm); i++) {
         if (!rd_member_is_gone(child->parent->member, child->members[i])) continue;
         rd_member_peer_name(child->parent->member, child->members[i], name, sizeof name);
@@ -112,7 +119,7 @@ rondo_result rd_split_child(rd_split *split, rd_child *child)
     rondo_comm *parent = split->parent;
     int32_t color = split->mine[0];
     uint64_t salt[3] = {SALT_SPLIT, ++parent->splits, (uint64_t)(uint32_t)color};
-    *child = (rd_child){.start = {.out = split->out, .settings = split->settings}, .parent = parent};
+    *child = (rd_child){.start = {.out = split->out, .settings = split->settings}, .parent = parent, .splits = true};
     if (color == RONDO_NO_COLOR) {
         *split->out = NULL;
         return RONDO_SUCCESS;

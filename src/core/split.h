@@ -13,6 +13,7 @@ typedef struct rd_child {
     rondo_comm *parent;
     int32_t *members; /* its ranks' ranks in the parent, in order */
     int count;
+    bool splits;      /* the parent must not end while it is made */
     rondo_comm *comm; /* while it is made */
 } rd_child;
 

@@ -106,6 +106,12 @@ static bool look_at(rd_task *task)
     rondo_comm *comm = task->comm;
     if (!task->started) {
         if (!rd_task_is_next(task)) return false;
+        /* What failed before this one's turn has left the links in the middle of something. */
+        rondo_result stop = rd_comm_stopped(comm);
+        if (stop) {
+            finish(task, stop);
+            return true;
+        }
         atomic_store_explicit(&comm->woken, 1, memory_order_relaxed); /* who left before this call matters, too */
     }
     rd_progress progress = rd_task_advance(task);
