@@ -42,7 +42,8 @@ assert {c["section"] for c in t["checks"]} == {"links", "self-test", "limits", "
 settings = {s["name"]: s for s in t["settings"]}
 assert settings["RONDO_SLICE"] == {"name": "RONDO_SLICE", "value": "262144", "default": "262144", "from": "default",
     "range": "4096 to 262144 bytes, a multiple of 64", "help": settings["RONDO_SLICE"]["help"]}
-assert settings["RONDO_TRACE"]["default"] is None and settings["RONDO_TRACE"]["value"] == "unset"
+for name in "RONDO_TRACE", "RONDO_RECORD":
+    assert settings[name]["default"] is None and settings[name]["value"] == "unset"
 P
     python3 -c "import json; print(*sorted(s['name'] for s in json.load(open('out'))['settings']))" | tr ' ' '\n' >has
     sed -n 's/^| `\(RONDO_[A-Z_]*\)`.*/\1/p' "$here/../README.md" | LC_ALL=C sort -u >told
