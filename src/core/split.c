@@ -50,6 +50,13 @@ static void give_up_if_bereft(rd_child *child)
     }
 }
 
+/* An abort of the parent ends the calls on it, and a split is one. */
+static void give_up_with_parent(rd_child *child)
+{
+    rondo_result stop = child->outlives_parent ? RONDO_SUCCESS : rd_comm_stopped(child->parent);
+    if (stop && !rd_comm_stopped(child->comm)) rd_comm_give_up(child->comm, stop, child->parent->stop.text);
+}
+
 static bool is_made(const rd_child *child) { return atomic_load_explicit(&child->comm->starting, memory_order_acquire) != RD_STARTING; }
 
 /* Waits until all are made or have failed. One that fails takes those of its process with it. */
@@ -68,6 +75,7 @@ static rondo_result await_all(rd_child *children, int n)
                 snprintf(failed, sizeof failed, "%s", child->comm->stop.text);
             }
             if (!is_made(child) && result != RONDO_SUCCESS) rd_comm_give_up(child->comm, RONDO_ABORTED, failed);
+            if (!is_made(child)) give_up_with_parent(child);
             if (!is_made(child) && round % 100 == 0) give_up_if_bereft(child);
         }
         if (left) nanosleep(&(struct timespec){0, 200000}, NULL);
@@ -209,7 +217,7 @@ static rondo_result make_survivors(rondo_comm *comm, const bool *excluded, rd_ch
 
 static rondo_result shrink(rondo_comm *comm, const int *exclude, int n, rondo_comm **out, const rondo_config *config)
 {
-    rd_child child = {.start.out = out, .parent = comm};
+    rd_child child = {.start.out = out, .parent = comm, .outlives_parent = true};
     bool excluded[comm->size];
     memset(excluded, 0, sizeof excluded);
     if (!out) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink: out is NULL; it must point to where the handle goes");
