@@ -52,15 +52,20 @@ void test_env(const char *name, const char *value)
     else unsetenv(name);
 }
 
+static void be_a_child(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    /* CMocka's handlers would take a crash for the test's and go on with the next test, here. */
+    const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGSYS};
+    for (size_t k = 0; k < sizeof crashes / sizeof *crashes; k++) signal(crashes[k], SIG_DFL);
+}
+
 static void child(int n, int rank, rondo_unique_id id, const rondo_config *config, setup_fn setup, rank_fn f,
                   void *context)
 {
     rondo_config standard = RONDO_CONFIG_INIT;
     rondo_comm *comm = NULL;
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    /* CMocka's handlers would take a crash for the test's and go on with the next test, here. */
-    const int crashes[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGSYS};
-    for (size_t k = 0; k < sizeof crashes / sizeof *crashes; k++) signal(crashes[k], SIG_DFL);
+    be_a_child();
     standard.timeout_s = 20 * test_slowness();
     if (setup) setup(rank, context);
     rondo_result r = rondo_init_rank(&comm, n, id, rank, config ? config : &standard);
@@ -120,6 +125,24 @@ void ranks_start(ranks *all, int n, const rondo_config *config, setup_fn setup, 
     }
 }
 
+void ranks_start_bare(ranks *all, int n, starter_fn f, void *context)
+{
+    assert_true(n <= RANKS_MAX);
+    rondo_unique_id id = ranks_unique_id(all);
+    all->n = n;
+    all->started = test_seconds();
+    fflush(NULL);
+    for (int r = 0; r < n; r++) {
+        all->status[r] = -1;
+        all->pid[r] = fork();
+        assert_true(all->pid[r] >= 0);
+        if (all->pid[r]) continue;
+        be_a_child();
+        f(&id, r, n, context);
+        exit(0);
+    }
+}
+
 void ranks_forget_id(ranks *all)
 {
     if (all->server <= 0) return;
@@ -157,11 +180,23 @@ void ranks_wait(ranks *all, double seconds)
     ranks_forget_id(all);
 }
 
+static void wait_for_success(ranks *all)
+{
+    ranks_wait(all, 60 * test_slowness());
+    for (int r = 0; r < all->n; r++)
+        if (all->status[r]) fail_msg("rank %d of %d ended with status %#x", r, all->n, (unsigned)all->status[r]);
+}
+
 void ranks_run(int n, const rondo_config *config, setup_fn setup, rank_fn f, void *context)
 {
     ranks all;
     ranks_start(&all, n, config, setup, f, context);
-    ranks_wait(&all, 60 * test_slowness());
-    for (int r = 0; r < n; r++)
-        if (all.status[r]) fail_msg("rank %d of %d ended with status %#x", r, n, (unsigned)all.status[r]);
+    wait_for_success(&all);
+}
+
+void ranks_run_bare(int n, starter_fn f, void *context)
+{
+    ranks all;
+    ranks_start_bare(&all, n, f, context);
+    wait_for_success(&all);
 }

@@ -37,10 +37,14 @@ typedef struct ranks {
 
 /* Forks n ranks that run f. config: NULL for one with a timeout of 20 s. */
 void ranks_start(ranks *all, int n, const rondo_config *config, setup_fn setup, rank_fn f, void *context);
+/* The same without communicators: f starts its own, or doesn't. */
+typedef void (*starter_fn)(const rondo_unique_id *id, int rank, int n, void *context);
+void ranks_start_bare(ranks *all, int n, starter_fn f, void *context);
 /* Waits until all have ended, at most `seconds`; then kills the rest and fails the test. */
 void ranks_wait(ranks *all, double seconds);
 /* Both, and every rank must have ended with status 0. */
 void ranks_run(int n, const rondo_config *config, setup_fn setup, rank_fn f, void *context);
+void ranks_run_bare(int n, starter_fn f, void *context);
 
 /* What start and wait do about the id: made, and at last no longer served, by this process or another. */
 rondo_unique_id ranks_unique_id(ranks *all);

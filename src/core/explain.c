@@ -15,10 +15,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define REASON_NS 1000000000 /* how long a broken link waits for the control plane to say why */
 #define ANSWER_S 1.0         /* how long a failed call waits for the others' reports */
 #define SLOW_ANSWER_S 0.2    /* ... one that is only slow, and might go on */
+#define LATE_S 0.5           /* how long a mismatch waits for ranks that may be about to call */
+#define LATE_LOOK_NS 5000000
 
 /* ---- A text that grows ---- */
 
@@ -188,12 +191,35 @@ static void say_all_states(rd_text *text, const rondo_comm *comm, const rd_answe
     }
 }
 
+/* Not yet, but perhaps in a moment, at call `number` or beyond. */
+static bool is_late(const rd_answer *answer, uint64_t number)
+{
+    rd_report report;
+    return answer->state == RD_ANSWERS && rd_report_unpack(answer->report, &report) && !report.passes &&
+           (!report.called || report.call.ended_ns || report.call.number < number);
+}
+
+/* A rank that is a moment late would be reported as one that has not called. */
+static rd_answer *ask_when_all_have_called(const rd_task *task)
+{
+    rondo_comm *comm = task->comm;
+    uint64_t number = task->running ? comm->calls - (uint64_t)task->fused + 1 : 0;
+    for (int64_t until = rd_deadline(LATE_S);;) {
+        rd_answer *answers = ask_all(comm, ANSWER_S);
+        int rank = 0;
+        while (answers && rank < comm->size && !is_late(&answers[rank], number)) rank++;
+        if (!answers || rank == comm->size || rd_comm_stopped(comm) || rd_now() >= until) return answers;
+        free(answers);
+        nanosleep(&(struct timespec){0, LATE_LOOK_NS}, NULL);
+    }
+}
+
 static rondo_result explain_mismatch(rd_task *task, const rd_op *op, const char *what)
 {
     rondo_comm *comm = task->comm;
     char message[RD_ERROR_BYTES];
     rd_text text = {message, sizeof message};
-    rd_answer *answers = ask_all(comm, ANSWER_S);
+    rd_answer *answers = ask_when_all_have_called(task);
     if (rd_comm_stopped(comm)) { /* who was faster tells the same */
         free(answers);
         return rd_comm_stopped(comm);

@@ -39,22 +39,22 @@ void rd_child_free(rd_child *child)
     child->members = NULL;
 }
 
-/* A rank that will not come: it is gone, or, in a split, the parent has ended, and perhaps before that rank knew of its
- * child. A parent that shrinks has ended long since. */
 static void give_up_if_bereft(rd_child *child)
 {
-    char name[256], text[RD_ERROR_BYTES];
-    rondo_result stop = child->splits ? rd_comm_stopped(child->parent) : RONDO_SUCCESS;
-    if (stop) {
-        snprintf(text, sizeof text, "the communicator that was being split has ended: %.1900s", child->parent->stop.text);
-        rd_comm_give_up(child->comm, stop, text);
-    }
+    char name[256], text[320];
     for (int i = 0; i < child->count && !rd_comm_stopped(child->comm); i++) {
         if (!rd_member_is_gone(child->parent->member, child->members[i])) continue;
         rd_member_peer_name(child->parent->member, child->members[i], name, sizeof name);
         snprintf(text, sizeof text, "%s went while the communicator was being made", name);
         rd_comm_give_up(child->comm, RONDO_REMOTE_ERROR, text);
     }
+}
+
+/* An abort of the parent ends the calls on it, and a split is one. */
+static void give_up_with_parent(rd_child *child)
+{
+    rondo_result stop = child->outlives_parent ? RONDO_SUCCESS : rd_comm_stopped(child->parent);
+    if (stop && !rd_comm_stopped(child->comm)) rd_comm_give_up(child->comm, stop, child->parent->stop.text);
 }
 
 static bool is_made(const rd_child *child) { return atomic_load_explicit(&child->comm->starting, memory_order_acquire) != RD_STARTING; }
@@ -75,6 +75,7 @@ static rondo_result await_all(rd_child *children, int n)
                 snprintf(failed, sizeof failed, "%s", child->comm->stop.text);
             }
             if (!is_made(child) && result != RONDO_SUCCESS) rd_comm_give_up(child->comm, RONDO_ABORTED, failed);
+            if (!is_made(child)) give_up_with_parent(child);
             if (!is_made(child) && round % 100 == 0) give_up_if_bereft(child);
         }
         if (left) nanosleep(&(struct timespec){0, 200000}, NULL);
@@ -119,7 +120,7 @@ rondo_result rd_split_child(rd_split *split, rd_child *child)
     rondo_comm *parent = split->parent;
     int32_t color = split->mine[0];
     uint64_t salt[3] = {SALT_SPLIT, ++parent->splits, (uint64_t)(uint32_t)color};
-    *child = (rd_child){.start = {.out = split->out, .settings = split->settings}, .parent = parent, .splits = true};
+    *child = (rd_child){.start = {.out = split->out, .settings = split->settings}, .parent = parent};
     if (color == RONDO_NO_COLOR) {
         *split->out = NULL;
         return RONDO_SUCCESS;
@@ -216,7 +217,7 @@ static rondo_result make_survivors(rondo_comm *comm, const bool *excluded, rd_ch
 
 static rondo_result shrink(rondo_comm *comm, const int *exclude, int n, rondo_comm **out, const rondo_config *config)
 {
-    rd_child child = {.start.out = out, .parent = comm};
+    rd_child child = {.start.out = out, .parent = comm, .outlives_parent = true};
     bool excluded[comm->size];
     memset(excluded, 0, sizeof excluded);
     if (!out) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink: out is NULL; it must point to where the handle goes");

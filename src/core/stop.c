@@ -62,5 +62,5 @@ void rd_comm_abort(rondo_comm *comm)
 
 void rd_comm_give_up(rondo_comm *comm, rondo_result result, const char *text)
 {
-    end_while_it_may_start(comm, result, text, result, text);
+    end_while_it_may_start(comm, result, text, result == RONDO_ABORTED ? RONDO_REMOTE_ERROR : result, text);
 }
