@@ -187,8 +187,10 @@ static void a_list_leaves_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(case_32),           cmocka_unit_test(bad_arguments),   cmocka_unit_test(a_split_must_match),
-        cmocka_unit_test(splits_in_a_group), cmocka_unit_test(survivors_go_on), cmocka_unit_test(a_list_leaves_out),
+        cmocka_unit_test(case_32),         cmocka_unit_test(bad_arguments),     cmocka_unit_test(a_split_must_match),
+        cmocka_unit_test(survivors_go_on), cmocka_unit_test(a_list_leaves_out),
+        /* threads in this process, so after those that fork */
+        cmocka_unit_test(splits_in_a_group),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
