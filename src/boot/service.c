@@ -5,9 +5,9 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/thread.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <sodium.h>
 #include <stdlib.h>
 #include <string.h>
@@ -201,20 +201,12 @@ static void woken(rd_watch *watch, uint32_t events)
 
 static rondo_result start_thread(struct rd_service *s)
 {
-    sigset_t all, old;
-    pthread_attr_t attributes;
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &old); /* the application's signals go to the application's threads */
-    int error = pthread_create(&s->thread, &attributes, serve, s);
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
-    pthread_attr_destroy(&attributes);
+    int error = rd_thread_start(&s->thread, "rondo-service", serve, s);
     if (error) {
         errno = error;
         return rd_fail_errno("cannot start the service thread");
     }
-    pthread_setname_np(s->thread, "rondo-service");
+    pthread_detach(s->thread);
     return RONDO_SUCCESS;
 }
 

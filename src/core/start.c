@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "base/thread.h"
 #include "core/group.h"
 #include "core/report.h"
 
@@ -143,7 +144,7 @@ rondo_result rd_start_begin(const rd_start *start, rondo_comm **out)
     }
     *b = (rd_background){comm, start->job};
     atomic_store(&comm->starting, RD_STARTING);
-    errno = pthread_create(&comm->starter, NULL, start_in_background, b);
+    errno = rd_thread_start(&comm->starter, "rondo-start", start_in_background, b);
     if (errno) {
         result = rd_fail_errno("no thread to start a communicator in");
         atomic_store(&comm->starting, 0);
@@ -184,7 +185,7 @@ static rondo_result run_starters(rd_starter *starters, int n)
     rondo_result result = RONDO_SUCCESS;
     int started = 0;
     for (; started < n; started++)
-        if ((errno = pthread_create(&starters[started].thread, NULL, start_one, &starters[started]))) {
+        if ((errno = rd_thread_start(&starters[started].thread, "rondo-start", start_one, &starters[started]))) {
             result = rd_fail_errno("no thread to start rank %d in", starters[started].start->job.rank);
             break;
         }

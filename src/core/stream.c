@@ -10,9 +10,9 @@
 #include "core/stream.h"
 
 #include "base/process.h"
+#include "base/thread.h"
 
 #include <errno.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -82,17 +82,6 @@ static void *run(void *argument)
     return NULL;
 }
 
-/* The program's signals are for its own threads. */
-static int start_thread(rondo_stream *stream)
-{
-    sigset_t every, before;
-    sigfillset(&every);
-    pthread_sigmask(SIG_SETMASK, &every, &before);
-    int error = pthread_create(&stream->thread, NULL, run, stream);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    return error;
-}
-
 /* ---- What users do with it ---- */
 
 rondo_result rondo_stream_create(rondo_stream **stream, rondo_comm *comm)
@@ -104,7 +93,7 @@ rondo_result rondo_stream_create(rondo_stream **stream, rondo_comm *comm)
     made->generation = rd_generation();
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->changed, NULL);
-    if ((errno = start_thread(made))) {
+    if ((errno = rd_thread_start(&made->thread, "rondo-stream", run, made))) {
         rondo_result result = rd_fail_errno("rondo_stream_create: no thread for a stream");
         pthread_cond_destroy(&made->changed);
         pthread_mutex_destroy(&made->lock);
