@@ -117,6 +117,11 @@ static void sweep(world *w, rondo_dtype type, uint64_t seed)
             bool gathers = coll == RONDO_COLL_REDUCE_SCATTER || coll == RONDO_COLL_ALL_GATHER;
             if (gathers) c.count = counts[k] / un * un;
             for (int in_place = 0; in_place < 2; in_place++) run_and_check(w, &c, in_place, seed++);
+            if (coll == RONDO_COLL_ALL_REDUCE && !w->options.flat && n == 2) { /* an exchange over the ring's links */
+                c.algo = RONDO_ALGO_EXCHANGE;
+                run_and_check(w, &c, true, seed++);
+                run_and_check(w, &c, false, seed++);
+            }
             if (coll == RONDO_COLL_ALL_REDUCE && w->options.flat) {
                 c.algo = RONDO_ALGO_FLAT;
                 run_and_check(w, &c, true, seed++);
@@ -164,6 +169,24 @@ static void test_channels(void **state)
                                .transport = tcp ? world_tcp : world_loop, .order = order};
             all_types(&o, (uint64_t)channels);
         }
+}
+
+/* Two ranks exchange over sockets so narrow one way that a rank's terms are still leaving when the sums come to take their place. */
+static void test_narrow_pair(void **state)
+{
+    (void)state;
+    static world w;
+    for (int sockets = 1; sockets <= 2; sockets++) {
+        world_options o = {.n = 2, .channels = 1, .slice_bytes = 65536, .sockets = sockets, .socket_bytes = 4096, .one_way = true,
+                           .transport = world_tcp};
+        world_open(&w, &o);
+        for (uint64_t seed = 0; seed < 10; seed++) {
+            world_call c = {.collective = RONDO_COLL_ALL_REDUCE, .algo = RONDO_ALGO_EXCHANGE, .dtype = seed % 2 ? RONDO_FLOAT32 : RONDO_BFLOAT16,
+                            .op = RONDO_SUM, .count = 150001};
+            run_and_check(&w, &c, true, seed);
+        }
+        world_close(&w);
+    }
 }
 
 /* Payload per rank is what the plan says, split evenly over channels. */
@@ -352,7 +375,7 @@ int main(void)
         cmocka_unit_test(test_loop),  cmocka_unit_test(test_shm),      cmocka_unit_test(test_tcp),
         cmocka_unit_test(test_mixed), cmocka_unit_test(test_channels), cmocka_unit_test(test_bytes),
         cmocka_unit_test(test_same_bits), cmocka_unit_test(test_direct), cmocka_unit_test(test_flat_ahead),
-        cmocka_unit_test(test_random_schedules),
+        cmocka_unit_test(test_random_schedules), cmocka_unit_test(test_narrow_pair),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -18,6 +18,7 @@ typedef struct world_options {
     bool flat, peers;                        /* peers: wires of their own between any two */
     int sockets;                             /* per TCP link; 0: 1 */
     int socket_bytes;                        /* of their buffers, so that slices go in parts; 0: as they are */
+    bool one_way;                            /* only of the sockets from rank 0 */
     const rondo_transport *(*transport)(int from); /* of the ring link from rank `from` to the next */
     rondo_link *(*wrap)(rondo_link *link);   /* every end passes through it, unless NULL */
     const int32_t *order;                    /* NULL: rank order */

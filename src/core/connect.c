@@ -253,7 +253,7 @@ static rondo_result conclude(rd_connecting *c, rd_table *table)
         wiring->flat_out = comm->out;
         wiring->flat_in = comm->in;
         wiring->flat_bytes = c->flat_bytes;
-    } else if (comm->settings.algo >= RD_ALGO_FLAT) {
+    } else if (comm->settings.algo == RD_ALGO_FLAT || (comm->settings.algo == RD_ALGO_EXCHANGE && comm->size > 2)) {
         result = rd_fail(RONDO_INVALID_USAGE, "RONDO_ALGO=flat and exchange need all ranks on one host, over loop or shm, and no more than "
                          "RONDO_FLAT_RANKS (%ld); there are %d", comm->settings.flat_ranks, comm->size);
     }

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define EXCHANGE_MOST 1024 /* bytes that a rank sends in an exchange, up to which one hop beats two */
+#define EXCHANGE_PAIR (256 * 1024) /* ... of two ranks over sockets */
 #define FUSE_EACH 65536    /* bytes of an all-reduce up to which copying it costs less than a round of its own */
 #define FUSE_ALL (4u << 20)
 
@@ -37,11 +38,19 @@ static uint64_t signature_of(uint64_t number, const rd_call *calls, int count)
     return hash;
 }
 
+/* Two ranks that have no flat links: one hop instead of two for the same bytes, and twice the additions. */
+static bool exchanges_by_ring(const rondo_comm *comm, size_t bytes)
+{
+    if (comm->size != 2 || comm->settings.algo == RD_ALGO_RING) return false;
+    return comm->settings.algo == RD_ALGO_EXCHANGE || bytes <= EXCHANGE_PAIR;
+}
+
 /* On one host flat, and for a short message exchange; else, and where it is asked for, the ring. */
 static rondo_algo algorithm(const rondo_comm *comm, rondo_collective collective, size_t bytes)
 {
     if (collective >= RONDO_COLL_GATHER) return RONDO_ALGO_PEERS;
-    if (collective != RONDO_COLL_ALL_REDUCE || !comm->wiring.flat_out) return RONDO_ALGO_RING;
+    if (collective != RONDO_COLL_ALL_REDUCE) return RONDO_ALGO_RING;
+    if (!comm->wiring.flat_out) return exchanges_by_ring(comm, bytes) ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_RING;
     bool brief = comm->settings.algo == RD_ALGO_EXCHANGE ? bytes <= comm->wiring.flat_bytes
                                                          : bytes * (size_t)(comm->size - 1) <= EXCHANGE_MOST;
     return brief && comm->settings.algo != RD_ALGO_FLAT ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_FLAT;

@@ -3,25 +3,19 @@
 
 #include <string.h>
 
-void rd_op_start(rd_op *op)
+static enum rd_executor executor(const rd_op *op)
+{
+    if (op->plan.algo == RONDO_ALGO_PEERS) return RD_BY_PEERS;
+    if (op->plan.steps == 0) return RD_BY_ITSELF;
+    if (op->plan.algo == RONDO_ALGO_FLAT) return RD_BY_FLAT;
+    /* Between two ranks the exchange's two links are the ring's. */
+    if (op->plan.algo == RONDO_ALGO_EXCHANGE && op->wiring->flat_out) return RD_BY_EXCHANGE;
+    return RD_BY_RING;
+}
+
+static void start_ring(rd_op *op)
 {
     const rd_wiring *wiring = op->wiring;
-    op->failure = RONDO_LINK_OK;
-    op->failed = NULL;
-    if (op->plan.algo == RONDO_ALGO_PEERS) {
-        rd_peers_start(op);
-        return;
-    }
-    if (op->plan.steps == 0) return;
-    if (op->plan.algo == RONDO_ALGO_EXCHANGE) {
-        rd_exchange_start(op);
-        return;
-    }
-    if (op->plan.algo == RONDO_ALGO_FLAT) {
-        op->slice_elements = wiring->flat_bytes / op->reduction->bytes;
-        rd_flat_start(op);
-        return;
-    }
     size_t widest = op->plan.wide ? op->reduction->wide_bytes : op->reduction->bytes;
     op->slice_elements = wiring->slice_bytes / widest;
     op->block = RD_BLOCK;
@@ -30,6 +24,23 @@ void rd_op_start(rd_op *op)
     if (wiring->staged && op->plan.wide) op->slice_elements /= 2 * RD_PARTS;
     else if (wiring->staged && op->plan.collective != RONDO_COLL_ALL_GATHER && !op->buffers.output_whole) op->slice_elements /= RD_PARTS;
     for (int c = 0; c < wiring->channels; c++) rd_ring_start(op, &op->flow[c], c);
+}
+
+void rd_op_start(rd_op *op)
+{
+    op->failure = RONDO_LINK_OK;
+    op->failed = NULL;
+    op->by = executor(op);
+    switch (op->by) {
+    case RD_BY_ITSELF: break;
+    case RD_BY_PEERS: rd_peers_start(op); break;
+    case RD_BY_EXCHANGE: rd_exchange_start(op); break;
+    case RD_BY_FLAT:
+        op->slice_elements = op->wiring->flat_bytes / op->reduction->bytes;
+        rd_flat_start(op);
+        break;
+    case RD_BY_RING: start_ring(op); break;
+    }
 }
 
 /* A world of one: the message is its own result. */
@@ -43,10 +54,10 @@ static rd_progress move_own(rd_op *op)
 
 rd_progress rd_op_advance(rd_op *op)
 {
-    if (op->plan.algo == RONDO_ALGO_PEERS) return rd_peers_advance(op);
-    if (op->plan.steps == 0) return move_own(op);
-    if (op->plan.algo == RONDO_ALGO_EXCHANGE) return rd_exchange_advance(op);
-    if (op->plan.algo == RONDO_ALGO_FLAT) return rd_flat_advance(op);
+    if (op->by == RD_BY_PEERS) return rd_peers_advance(op);
+    if (op->by == RD_BY_ITSELF) return move_own(op);
+    if (op->by == RD_BY_EXCHANGE) return rd_exchange_advance(op);
+    if (op->by == RD_BY_FLAT) return rd_flat_advance(op);
     rd_progress all = RD_DONE;
     for (int c = 0; c < op->wiring->channels; c++) {
         if (op->flow[c].done) continue;
@@ -70,14 +81,14 @@ static rd_progress armed(rd_op *op, const rd_wire *wire, rondo_link_result answe
 rd_progress rd_op_arm(rd_op *op, rondo_bell *bell)
 {
     rd_progress all = RD_IDLE;
-    if (op->plan.algo == RONDO_ALGO_PEERS) {
+    if (op->by == RD_BY_PEERS) {
         const rd_wire *wire = NULL;
         rondo_link_result answer = rd_peers_arm(op, bell, &wire);
         return armed(op, wire, answer);
     }
-    if (op->plan.steps == 0) return RD_MOVED;
-    if (op->plan.algo == RONDO_ALGO_EXCHANGE) return armed(op, op->exchange.blocked, rd_exchange_arm(op, bell));
-    if (op->plan.algo == RONDO_ALGO_FLAT) return armed(op, op->flat.blocked, rd_flat_arm(op, bell));
+    if (op->by == RD_BY_ITSELF) return RD_MOVED;
+    if (op->by == RD_BY_EXCHANGE) return armed(op, op->exchange.blocked, rd_exchange_arm(op, bell));
+    if (op->by == RD_BY_FLAT) return armed(op, op->flat.blocked, rd_flat_arm(op, bell));
     for (int c = 0; c < op->wiring->channels && all == RD_IDLE; c++)
         if (!op->flow[c].done) all = armed(op, op->flow[c].in, rd_ring_arm(&op->flow[c], bell));
     return all;
@@ -104,9 +115,9 @@ bool rd_op_foreign(const rd_op *op, const rd_wire *wire, uint64_t also)
 rd_progress rd_op_look(rd_op *op)
 {
     const rd_wire *wire = NULL;
-    if (op->plan.steps == 0 || op->plan.algo == RONDO_ALGO_PEERS) return RD_IDLE; /* peers look at all wires anyway */
-    if (op->plan.algo == RONDO_ALGO_EXCHANGE) wire = rd_exchange_look(op);
-    else if (op->plan.algo == RONDO_ALGO_FLAT) wire = rd_flat_look(op);
+    if (op->by == RD_BY_ITSELF || op->by == RD_BY_PEERS) return RD_IDLE; /* peers look at all wires anyway */
+    if (op->by == RD_BY_EXCHANGE) wire = rd_exchange_look(op);
+    else if (op->by == RD_BY_FLAT) wire = rd_flat_look(op);
     else
         for (int c = 0; c < op->wiring->channels && !wire; c++) wire = rd_ring_look(op, &op->flow[c]);
     return wire ? rd_op_fail(op, wire, RONDO_LINK_MISMATCH) : RD_IDLE;
@@ -114,17 +125,17 @@ rd_progress rd_op_look(rd_op *op)
 
 bool rd_op_withdraw(rd_op *op)
 {
-    return op->plan.steps == 0 || op->plan.algo != RONDO_ALGO_FLAT || rd_flat_withdraw(op);
+    return op->by != RD_BY_FLAT || rd_flat_withdraw(op);
 }
 
 int rd_op_waits_for(const rd_op *op, bool *to_receive)
 {
-    if (op->plan.algo == RONDO_ALGO_PEERS) return rd_peers_waits_for(op, to_receive);
-    if (op->plan.algo == RONDO_ALGO_EXCHANGE) {
+    if (op->by == RD_BY_PEERS) return rd_peers_waits_for(op, to_receive);
+    if (op->by == RD_BY_EXCHANGE) {
         *to_receive = !op->exchange.to_send;
         return op->exchange.blocked ? op->exchange.blocked->link->peer : -1;
     }
-    if (op->plan.algo == RONDO_ALGO_FLAT) return rd_flat_waits_for(op, to_receive);
+    if (op->by == RD_BY_FLAT) return rd_flat_waits_for(op, to_receive);
     const rd_flow *flow = NULL;
     for (int c = 0; c < op->wiring->channels; c++) {
         const rd_flow *one = &op->flow[c];

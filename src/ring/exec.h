@@ -145,6 +145,8 @@ typedef struct rd_peers {
     unsigned char nothing[1];
 } rd_peers;
 
+enum rd_executor { RD_BY_ITSELF, RD_BY_RING, RD_BY_FLAT, RD_BY_EXCHANGE, RD_BY_PEERS };
+
 typedef struct rd_op {
     rondo_plan plan;
     const rondo_step *steps; /* of the plan, all of them: they depend on neither count nor bounds, so callers keep them */
@@ -155,6 +157,7 @@ typedef struct rd_op {
     rd_transfer *transfers; /* of peers: the caller's; see rd_peers_transfers and rd_op_transfers */
     int transfer_count;
     rd_trace *trace; /* NULL: none */
+    enum rd_executor by; /* who carries out the plan */
     size_t slice_elements;
     int block;
     rd_flow flow[RD_MAX_CHANNELS];

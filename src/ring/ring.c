@@ -37,7 +37,8 @@ static rondo_range piece(const rd_op *op, const rd_flow *flow, int32_t chunk, ui
 void rd_ring_start(rd_op *op, rd_flow *flow, int channel)
 {
     rd_wiring *wiring = op->wiring;
-    rondo_range longest = {0, rondo_chunk_max(&op->plan)};
+    bool whole = op->plan.algo == RONDO_ALGO_EXCHANGE;
+    rondo_range longest = {0, whole ? op->plan.count : rondo_chunk_max(&op->plan)};
     uint64_t most = rondo_split(longest, (uint32_t)wiring->channels, 0, RD_CHANNEL_GRAIN).count;
     *flow = (rd_flow){.out = wiring->ring_out[channel], .in = wiring->ring_in[channel],
                       .scratch = wiring->scratch[channel], .channel = channel};
@@ -253,6 +254,14 @@ static void record(const rd_op *op, const rd_flow *flow, const rd_event *e)
     if (e->sends) rd_trace_sent(op->trace, flow->event, &e->out, e->part, e->out_bytes, flow->slice, flow->channel);
 }
 
+/* An exchange in place writes its sums where its own terms leave from: not before they have left. */
+static bool still_leaving(const rd_op *op, const rd_flow *flow, const rd_event *e)
+{
+    if (op->plan.algo != RONDO_ALGO_EXCHANGE || SLOTS(flow->out) || op->buffers.output != op->buffers.input) return false;
+    uint64_t before = flow->out->used - flow->sent;
+    return e->receives && flow->out_done <= before + flow->slice;
+}
+
 /* Brings what the event sends to where it leaves from. */
 static rondo_link_result work(rd_op *op, rd_flow *flow, const rd_event *e)
 {
@@ -261,6 +270,10 @@ static rondo_link_result work(rd_op *op, rd_flow *flow, const rd_event *e)
     if (e->receives) {
         flow->blocked = RD_NEEDS_IN;
         if ((r = arrived(op, flow, e, &in)) != RONDO_LINK_OK) return r;
+    }
+    if (still_leaving(op, flow, e)) {
+        flow->blocked = RD_NEEDS_OUT;
+        return RONDO_LINK_AGAIN;
     }
     if (e->sends) {
         flow->blocked = RD_NEEDS_OUT;
