@@ -89,10 +89,13 @@ missing() {
 
 misuse() {
     local words
-    for words in "--jsn" "now" "-n" "--json=1"; do
+    for words in "--jsn" "now" "-n" "--json=1" "--pid" "--pid 0" "--pid x" "--calls 3" "--pid 1 --calls 0" "--save x" \
+        "--pid 1 --merge ." "--merge"; do
         timeout 20 "$rondo" doctor $words >out 2>err; rc=$?
         [ $rc = 2 ] && [ -s err ] && [ ! -s out ] || fail "doctor $words: status $rc, expected 2" out err
     done
+    timeout 20 "$rondo" doctor --merge no/such >out 2>err; rc=$?
+    [ $rc = 1 ] && grep -q -- "--merge no/such: No such file" err || fail "no directory: status $rc" out err
     timeout 20 "$rondo" doctor --help >out 2>err && grep -q "^usage: rondo doctor" out || fail "doctor --help" out err
 }
 

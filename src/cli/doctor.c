@@ -3,10 +3,12 @@
 
 #include "base/status.h"
 #include "cli/cli.h"
+#include "cli/flight.h"
 #include "cli/option.h"
 #include "topo/topo.h"
 
 #include <json-c/json.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,13 +18,23 @@
 
 static const char help[] =
     "usage: rondo doctor [--json]\n"
+    "       rondo doctor --pid PID [--calls N] [--save FILE] [--json]\n"
+    "       rondo doctor --merge DIR [--json]\n"
     "\n"
     "Checks what Rondo needs of this machine: links, limits, kernel, libraries; runs an all-reduce of two ranks over\n"
     "shared memory and over TCP; and lists every setting with its value and where that comes from. Says what is\n"
     "missing and what mends it. The exit status is 1 when something is missing that Rondo needs.\n"
     "\n"
-    "      --json   for programs: {ok, checks: [{section, name, level, text, fix}], settings: [...]}\n"
-    "  -h, --help   this text\n";
+    "Or, of a job that hangs or has failed, what its ranks called last: of a process that runs, or of all ranks whose\n"
+    "records lie in a directory. These are written when a communicator ends by an error and RONDO_RECORD=DIR is set.\n"
+    "\n"
+    "      --pid PID     the communicators of this process, and their last calls; its own user and root may ask\n"
+    "      --calls N     how many of them, 1 to 1024 (10)\n"
+    "      --save FILE   write its records to a file, too, for --merge: DIR/anything.rec\n"
+    "      --merge DIR   the records in DIR (*.rec) side by side: which rank called what else, is late, or is missing\n"
+    "      --json        for programs: {ok, checks: [{section, name, level, text, fix}], settings: [...]}; of --pid {pid,\n"
+    "                    communicators: [...]}; of --merge {verdict, communicators: [...], skipped: [...]}\n"
+    "  -h, --help        this text\n";
 
 static const char *const level_names[] = {"ok", "info", "warning", "missing"};
 
@@ -199,23 +211,48 @@ out:
     return missing || !f ? 1 : 0;
 }
 
+typedef struct choices {
+    bool json;
+    int pid, calls; /* 0: not said */
+    const char *save, *merge;
+} choices;
+
+/* What holds between options. */
+static int check(const choices *c)
+{
+    if (c->pid && c->merge) fprintf(stderr, WHO ": --pid and --merge: one of them at a time\n");
+    else if (!c->pid && c->calls) fprintf(stderr, WHO ": --calls belongs to --pid\n");
+    else if (!c->pid && c->save) fprintf(stderr, WHO ": --save belongs to --pid\n");
+    else return 0;
+    return RD_EXIT_USAGE;
+}
+
 int rd_cli_doctor(int argc, char **argv)
 {
     static const char short_names[] = "+:h";
     static const struct option names[] = {
-        {"json", no_argument, NULL, 'j'}, {"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
-    bool json = false;
+        {"json", no_argument, NULL, 'j'},       {"pid", required_argument, NULL, 'p'},
+        {"calls", required_argument, NULL, 'c'}, {"save", required_argument, NULL, 's'},
+        {"merge", required_argument, NULL, 'm'}, {"help", no_argument, NULL, 'h'},
+        {NULL, 0, NULL, 0}};
+    choices c = {.json = false};
+    int status = 0;
     optind = 1;
     opterr = 0;
-    for (int id; (id = getopt_long(argc, argv, short_names, names, NULL)) >= 0;) {
-        if (id == 'j') json = true;
-        else if (id == 'h') {
-            fputs(help, stdout);
-            return 0;
-        } else {
-            return rd_option_wrong(WHO, id, argv, short_names, names);
+    for (int id; !status && (id = getopt_long(argc, argv, short_names, names, NULL)) >= 0;) {
+        switch (id) {
+        case 'j': c.json = true; break;
+        case 'p': status = rd_option_number(WHO, "--pid", optarg, 1, INT_MAX, &c.pid); break;
+        case 'c': status = rd_option_number(WHO, "--calls", optarg, 1, RONDO_RECORD_CALLS, &c.calls); break;
+        case 's': c.save = optarg; break;
+        case 'm': c.merge = optarg; break;
+        case 'h': fputs(help, stdout); return 0;
+        default: return rd_option_wrong(WHO, id, argv, short_names, names);
         }
     }
-    int status = rd_option_no_words(WHO, argc, argv);
-    return status ? status : examine(json);
+    if (!status) status = rd_option_no_words(WHO, argc, argv);
+    if (!status) status = check(&c);
+    if (status) return status;
+    if (c.pid) return rd_flight_ask(c.pid, c.calls ? c.calls : 10, c.save, c.json);
+    return c.merge ? rd_flight_merge(c.merge, c.json) : examine(c.json);
 }

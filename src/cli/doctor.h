@@ -5,6 +5,8 @@
  *   doctor.c         the command: runs the checks, prints what they found, and every setting
  *   doctor_links.c   shared memory, sleeping, sockets, network interfaces; an all-reduce over each
  *   doctor_limits.c  limits of this process and machine, kernel, libraries
+ *
+ * What ranks called last is in flight.h.
  */
 #ifndef RD_CLI_DOCTOR_H
 #define RD_CLI_DOCTOR_H
