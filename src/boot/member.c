@@ -2,6 +2,7 @@
 #include "boot/member.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "boot/control.h"
 #include "boot/dial.h"
@@ -278,15 +279,21 @@ typedef struct call {
     rd_member *member;
     int peer;
     uint64_t starved;
+    bool warned;
 } call;
 
 static rondo_result go_on(void *context)
 {
-    const call *c = context;
+    call *c = context;
+    char name[192];
     rd_service_lock();
     rondo_result result = rd_member_check(c->member, c->peer);
     if (result == RONDO_SUCCESS) result = rd_door_check(c->starved);
+    bool warns = result == RONDO_SUCCESS && !c->warned && c->member->ranks[c->peer].is_stopped;
+    if (warns) rd_member_name(c->member, c->peer, name, sizeof name);
     rd_service_unlock();
+    if (warns) rd_log(RD_LOG_WARN, "rank %d connects to %s, which is stopped (SIGSTOP, or a debugger)", c->member->job.rank, name);
+    c->warned = c->warned || warns;
     return result;
 }
 
@@ -321,7 +328,7 @@ rondo_result rd_member_dial(rd_member *member, int peer, uint32_t purpose, int i
                             int *fd)
 {
     rd_dialing dialing;
-    call context = {member, peer, 0};
+    call context = {.member = member, .peer = peer};
     char list[4][RD_ADDRESS_TEXT], reasons[4][192];
     if (!member->contacts) return rd_fail(RONDO_INTERNAL_ERROR, "rd_member_connect comes after rd_member_set_contacts");
     rd_service_lock();
@@ -343,7 +350,8 @@ rondo_result rd_member_dial(rd_member *member, int peer, uint32_t purpose, int i
             enum rd_dialed dialed = rd_dial(&dialing, list[i], fd, &result, reasons[i], sizeof reasons[i]);
             if (dialed == RD_DIALED) return RONDO_SUCCESS;
             if (dialed == RD_DIAL_FAILED) return result;
-            right_one = right_one || dialed == RD_DIAL_LATER;
+            /* Over TCP a process that is stopped is silent like a stranger's. */
+            right_one = right_one || dialed == RD_DIAL_LATER || rd_member_is_stopped(member, peer, NULL);
         }
         if (!right_one && rd_now() >= hopeless_at)
             return not_connected(member, peer, RONDO_REMOTE_ERROR, count, list, reasons);

@@ -92,6 +92,8 @@ void rd_unfuse(rondo_comm *comm, const rd_call *calls, int count);
 /* comm->messages for the sends and receives among the calls; those to the rank itself are done here. Returns how many there
  * are in *messages. */
 rondo_result rd_prepare_messages(rondo_comm *comm, const rd_call *calls, int count, int *messages);
+/* Then the links of those that this rank sends. Waits for peers. */
+rondo_result rd_link_messages(rondo_comm *comm, int messages);
 
 /* ---- task.c ---- */
 

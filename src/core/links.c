@@ -57,6 +57,15 @@ void rd_links_close(rondo_comm *comm)
 
 /* ---- The sending end ---- */
 
+static rondo_result no_answer(const rondo_comm *comm, int peer)
+{
+    char name[256];
+    rd_member_peer_name(comm->member, peer, name, sizeof name);
+    return rd_fail(RONDO_TIMEOUT, "no link from rank %d to %s in %.3g s (RONDO_TIMEOUT sets the limit): it %s", comm->rank, name,
+                   comm->settings.timeout_s, rd_member_is_stopped(comm->member, peer, NULL) ? "is stopped (SIGSTOP, or a debugger)"
+                                                                                             : "does not answer");
+}
+
 /* A transport, and a connection to the peer by which to make a link. */
 static rondo_result reach(rondo_comm *comm, rd_lane lane, int peer, int64_t deadline, const rondo_transport **transport, int *fd)
 {
@@ -67,7 +76,8 @@ static rondo_result reach(rondo_comm *comm, rd_lane lane, int peer, int64_t dead
         bool over_unix = (*transport)->reach != RONDO_REACH_NETWORK;
         rondo_result result = rd_member_visit(comm->member, peer, (int)lane, over_unix, deadline, fd);
         if (result == RONDO_SUCCESS) break;
-        if (comm->links.reach[peer] != RONDO_REACH_HOST) return result;
+        if (result == RONDO_TIMEOUT) return no_answer(comm, peer);
+        if (comm->links.reach[peer] != RONDO_REACH_HOST || rd_member_is_gone(comm->member, peer)) return result;
         comm->links.reach[peer] = RONDO_REACH_NETWORK;
     }
     rd_log(RD_LOG_INFO, "rank %d -> rank %d, on demand: %s", comm->rank, peer, why);
@@ -88,12 +98,17 @@ static rondo_result await_answer(rondo_comm *comm, int fd, int peer, rondo_offer
 {
     struct pollfd readable = {.fd = fd, .events = POLLIN};
     rd_link_hello hello;
-    for (;;) {
+    char name[256];
+    for (bool warned = false;;) {
         int64_t look = rd_deadline(LOOK_S);
         if (poll(&readable, 1, rd_until_ms(look < deadline ? look : deadline)) > 0) break;
         rondo_result stop = rd_comm_stopped(comm);
         if (stop) return rd_fail(stop, "%s", comm->stop.text);
-        if (rd_now() >= deadline) return rd_fail(RONDO_TIMEOUT, "rank %d did not answer the offer of a link in time", peer);
+        if (rd_now() >= deadline) return no_answer(comm, peer);
+        if (warned || !rd_member_is_stopped(comm->member, peer, NULL)) continue;
+        warned = true;
+        rd_member_peer_name(comm->member, peer, name, sizeof name);
+        rd_log(RD_LOG_WARN, "rank %d waits for a link to %s, which is stopped (SIGSTOP, or a debugger)", comm->rank, name);
     }
     return rd_hello_recv(fd, &hello, answer, rd_deadline(ANSWER_S));
 }

@@ -255,5 +255,10 @@ rondo_result rd_prepare_messages(rondo_comm *comm, const rd_call *calls, int cou
     }
     *messages = n;
     rd_op_transfers(&comm->messages, comm->transfers[RD_LANE_MESSAGES], n);
-    return make_links(comm, RD_LANE_MESSAGES, comm->transfers[RD_LANE_MESSAGES], n);
+    return RONDO_SUCCESS;
+}
+
+rondo_result rd_link_messages(rondo_comm *comm, int messages)
+{
+    return make_links(comm, RD_LANE_MESSAGES, comm->transfers[RD_LANE_MESSAGES], messages);
 }

@@ -73,13 +73,14 @@ static rd_progress start_next(rd_task *task)
     rondo_comm *comm = task->comm;
     task->fused = task->count == 1 ? 1 : rd_fusable(task->calls + task->at, task->count - task->at);
     task->deadline = 0;
+    /* First, since it may take a while to reach a peer: until then this rank would pass for one that has not called. */
+    task->entry = rd_record_begin(comm->recorder, task->calls + task->at, task->fused, comm->calls + (uint64_t)task->fused);
     rondo_result result = rd_prepare(comm, task->calls + task->at, task->fused);
     if (result != RONDO_SUCCESS) { /* the others have begun a call that this rank cannot make */
-        fail(task, result);
+        rd_record_end(comm->recorder, task->entry, fail(task, result), false);
         return RD_FAILED;
     }
     rd_op_start(&comm->op);
-    task->entry = rd_record_begin(comm->recorder, task->calls + task->at, task->fused, comm->calls);
     task->running = true;
     return RD_MOVED;
 }
@@ -129,6 +130,14 @@ static rd_progress advance_collectives(rd_task *task)
 
 /* ---- Messages ---- */
 
+static void end_messages(rd_task *task, rondo_result result)
+{
+    if (!task->passing) return;
+    for (int i = 0; i < task->messages; i++)
+        rd_record_end(task->comm->recorder, task->first_message + (uint64_t)i, result, false);
+    task->passing = false;
+}
+
 static rd_progress start_messages(rd_task *task)
 {
     rondo_comm *comm = task->comm;
@@ -146,17 +155,14 @@ static rd_progress start_messages(rd_task *task)
         uint64_t entry = rd_record_begin(comm->recorder, call, 1, number);
         if (i == 0) task->first_message = entry;
     }
-    rd_op_start(&comm->messages);
     task->passing = task->messages > 0;
+    result = rd_link_messages(comm, task->messages);
+    if (result != RONDO_SUCCESS) {
+        end_messages(task, fail(task, result));
+        return RD_FAILED;
+    }
+    rd_op_start(&comm->messages);
     return RD_MOVED;
-}
-
-static void end_messages(rd_task *task, rondo_result result)
-{
-    if (!task->passing) return;
-    for (int i = 0; i < task->messages; i++)
-        rd_record_end(task->comm->recorder, task->first_message + (uint64_t)i, result, false);
-    task->passing = false;
 }
 
 static rd_progress advance_messages(rd_task *task)
