@@ -25,34 +25,34 @@ static void together(int rank, void *context)
 
 static void polls(rondo_comm *comm, int rank, int n, void *context)
 {
-    long expected = *(const long *)context;
-    CHECK(comm->spin == expected, "rank %d of %d polls %ld times, not %ld", rank, n, comm->spin, expected);
+    const long *expected = context;
+    CHECK(comm->spin == expected[0] && comm->ring_spin == expected[1], "rank %d of %d polls %ld times, on a ring %ld, not %ld and %ld",
+          rank, n, comm->spin, comm->ring_spin, expected[0], expected[1]);
 }
 
-static void run(const char *name, const char *value, long expected)
+static void run(const char *name, const char *value, long flat, long ring)
 {
+    long expected[] = {flat, ring};
     test_env(name, value);
-    ranks_run(2, NULL, together, polls, &expected);
+    ranks_run(2, NULL, together, polls, expected);
     test_env(name, NULL);
 }
 
 static void ranks_that_share_a_processor(void **state)
 {
     (void)state;
-    run("RONDO_TRANSPORT", "shm", 20);
-    run("RONDO_TRANSPORT", "tcp", 0);
-    run("RONDO_ALGO", "ring", 0);
-    run("RONDO_SPIN", "7", 7);
+    run("RONDO_TRANSPORT", "shm", 20, 0);
+    run("RONDO_SPIN", "7", 7, 7);
 }
 
 static void a_processor_each(void **state)
 {
-    long expected = 1000;
+    long expected[] = {1000, 1000};
     (void)state;
     cpu_set_t all;
     assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
     if (CPU_COUNT(&all) < 2) skip();
-    ranks_run(2, NULL, NULL, polls, &expected);
+    ranks_run(2, NULL, NULL, polls, expected);
 }
 
 int main(void)

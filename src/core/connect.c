@@ -265,11 +265,11 @@ out:
 /* Before a wait yields. More ranks than processors: whoever spins keeps from running the one it waits for. That may
  * run on another processor just now where all meet all, but hardly where each waits for the one before it, and a poll
  * of a socket is a system call. */
-static long polls(const rondo_comm *comm, bool crowded)
+static void set_polls(rondo_comm *comm, bool crowded)
 {
-    if (comm->settings.spin >= 0) return comm->settings.spin;
-    if (!crowded) return 1000;
-    return comm->wiring.flat_out ? 20 : 0;
+    long set = comm->settings.spin;
+    comm->spin = set >= 0 ? set : crowded ? 20 : 1000;
+    comm->ring_spin = set >= 0 ? set : crowded ? 0 : 1000;
 }
 
 static void log_ring(const rondo_comm *comm)
@@ -331,7 +331,7 @@ rondo_result rd_comm_connect(rondo_comm *comm, rd_table *table, const rd_contact
     if ((result = rd_cards_order_ring(comm, c.cards, &c.crowded)) != RONDO_SUCCESS) goto out;
     if (comm->size > 1) result = make_links(&c, table);
     close_unanswered(&c);
-    comm->spin = polls(comm, c.crowded);
+    set_polls(comm, c.crowded);
     if (result == RONDO_SUCCESS) log_ring(comm);
 out:
     free(c.unix_ok);

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 
+#include <limits.h>
 #include <sched.h>
 #include <stdlib.h>
 
@@ -188,12 +189,24 @@ static void wait_for_all(rd_task *const *tasks, int n)
     else sleep_on_all(tasks, n);
 }
 
+/* Before a yield: as few as one of them asks for. */
+static long polls(rd_task *const *tasks, int n)
+{
+    long most = LONG_MAX;
+    for (int i = 0; i < n; i++) {
+        if (tasks[i]->result != RONDO_IN_PROGRESS) continue; /* its communicator may be gone */
+        const rondo_comm *comm = tasks[i]->comm;
+        bool meet = tasks[i]->running && (comm->op.by == RD_BY_FLAT || comm->op.by == RD_BY_EXCHANGE);
+        long few = meet ? comm->spin : comm->ring_spin;
+        if (few < most) most = few;
+    }
+    return most;
+}
+
 void rd_drive(rd_task *const *tasks, int n)
 {
     unsigned floats = rd_fp_enter();
-    long spin = tasks[0]->comm->spin, idle = 0;
-    for (int i = 1; i < n; i++)
-        if (tasks[i]->comm->spin < spin) spin = tasks[i]->comm->spin;
+    long spin = 0, idle = 0;
     for (;;) {
         bool moved = false;
         int left = 0;
@@ -203,8 +216,12 @@ void rd_drive(rd_task *const *tasks, int n)
             left += tasks[i]->result == RONDO_IN_PROGRESS;
         }
         if (!left) break;
-        if (moved) idle = 0;
-        else if (++idle <= spin) relax();
+        if (moved) {
+            idle = 0;
+            continue;
+        }
+        if (++idle == 1) spin = polls(tasks, n);
+        if (idle <= spin) relax();
         else if (idle <= spin + YIELDS) sched_yield();
         else wait_for_all(tasks, n);
     }

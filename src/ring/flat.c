@@ -318,7 +318,8 @@ int rd_flat_waits_for(const rd_op *op, bool *to_receive)
 {
     const rd_flat *flat = &op->flat;
     *to_receive = flat->collected < flat->published;
-    if (flat->collected < flat->reduced) return op->steps[op->plan.size - 1 + flat->collect_at].recv_from;
+    /* Whose term is missing holds up others, too, and may be why a sum does not come back. */
     if (flat->reduced < flat->published) return op->steps[flat->reduce_at].recv_from;
+    if (flat->collected < flat->reduced) return op->steps[op->plan.size - 1 + flat->collect_at].recv_from;
     return op->steps[flat->publish_at].send_to;
 }
