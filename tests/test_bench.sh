@@ -32,7 +32,7 @@ for row in r:
     t = row["time_us"]
     assert set(t) == {"min", "median", "max", "p99"} and all(number(x) and x > 0 for x in t.values()), t
     assert t["min"] <= t["median"] <= t["p99"] <= t["max"], t
-    assert row["algorithm"] in ("ring", "flat", "exchange") and type(row["in_place"]) is bool, row
+    assert row["algorithm"] in ("ring", "flat", "exchange", "peers", "messages") and type(row["in_place"]) is bool, row
     assert row["placement"] in ("core", "L3", "host", "mixed", "busy", "turns", "one"), row
     if row["bytes"]:
         expected = row["bytes"] / t["median"] / 1e3
@@ -82,6 +82,24 @@ collectives() {
         bench $c -n 2 --root 1 -b 4 -e 8K -f 2048 --check; status 0 "$c"
         check "$c" 'all(x["wrong"] == 0 and x["busbw_GBps"] == x["algbw_GBps"] for x in r)'
     done
+    for c in gather scatter all_to_all; do
+        bench $c -n 3 --root 1 -b 1 -e 12000 -f 12000 --check; status 0 "$c"
+        check "$c" "j['collective'] == '$c'" '[x["bytes"] for x in r] == [12, 12000]' '[x["count"] for x in r] == [1, 1000]' \
+            'all(x["wrong"] == 0 and x["algorithm"] == "peers" and x["op"] is None for x in r)' \
+            "all(x['in_place'] == ('$c' != 'all_to_all') for x in r)" 'all(x["limit_us"] is None for x in r)' \
+            'all(abs(x["busbw_GBps"] - x["algbw_GBps"] * 2 / 3) < 1e-3 * x["algbw_GBps"] for x in r)'
+        bench $c -n 2 -b 24K -e 24K -d float16 --out-of-place --transport tcp --check; status 0 "$c, tcp"
+        check "$c, tcp" 'all(x["wrong"] == 0 and x["limit"] == "sockets" and not x["in_place"] for x in r)'
+    done
+    bench sendrecv -n 3 -b 4 -e 12000 -f 3000 --check; status 0 sendrecv
+    check sendrecv '[x["count"] for x in r] == [1, 3000]' \
+        'all(x["wrong"] == 0 and x["algorithm"] == "messages" and not x["in_place"] for x in r)' \
+        'all(x["busbw_GBps"] == x["algbw_GBps"] for x in r)'
+    bench sendrecv -n 2 -b 24K -e 24K -d int8 --transport tcp --check --alloc rondo --misalign 1; status 0 "sendrecv, tcp"
+    check "sendrecv, tcp" 'r[0]["wrong"] == 0 and r[0]["limit"] == "sockets"'
+    for c in gather scatter all_to_all sendrecv; do
+        bench $c -n 1 -e 64 -f 8 --no-limits; status 0 "$c, one rank"; check "$c, one rank" 'all(x["wrong"] == 0 for x in r)'
+    done
     bench barrier --transport tcp; status 0 barrier
     check barrier 'len(r) == 1 and r[0]["bytes"] == 0 and r[0]["op"] is None and r[0]["wrong"] is None'
     bench broadcast -e 8; check "broadcast without an operator" 'r[0]["op"] is None'
@@ -100,11 +118,11 @@ types() {
 
 wrong_results() {
     local c rows
-    for c in all_reduce reduce_scatter all_gather broadcast reduce; do
+    for c in all_reduce reduce_scatter all_gather broadcast reduce gather scatter all_to_all sendrecv; do
         bench $c -b 4K -e 4K --plant-wrong 1; status 1 "planted, $c"
         check "planted, $c" 'r[0]["wrong"] == 1'
         prints 'WRONG: 1 elements in 1 of 1 rows' "planted, $c"
-        rows=$(grep -cE '^ +4096 .* 1 +[0-9]' out); [ "$rows" = 1 ] || fail "planted, $c: the row does not show it" out
+        rows=$(grep -cE "^ +4096 .* 1 +[0-9-]" out); [ "$rows" = 1 ] || fail "planted, $c: the row does not show it" out
     done
     bench -b 4K -e 8K --plant-wrong 3 --check; status 1 "planted, --check"
     check "planted, --check" '[x["wrong"] for x in r] == [15 * x["attempts"] for x in r]'

@@ -34,6 +34,19 @@ timeout -k 1 30 "$build/rondo" run -n 3 -- "$tmp/hello" >"$tmp/out" 2>"$tmp/err"
 for r in 0 1 2; do echo "[$r] rank $r: the ranks add up to 3, and there are 3 of them"; done >"$tmp/want"
 sort "$tmp/out" | diff - "$tmp/want" >"$tmp/diff" || fail "it prints something else" "$tmp/diff" "$tmp/err"
 
+# The other program: the block of C with a stream.
+awk '/^```c$/ {on = 1; text = ""; next} /^```$/ {if (on && text ~ /rondo_stream_create/) {printf "%s", text; exit} on = 0}
+    on {text = text $0 "\n"}' README.md >"$tmp/more.c"
+[ -s "$tmp/more.c" ] || fail "no program with a stream in README.md"
+cc -Wall -Wextra -Werror -std=c11 $san -Iinclude "$tmp/more.c" -o "$tmp/more" -L"$build" -lrondo -Wl,-rpath,"$build" \
+    >"$tmp/log" 2>&1 || fail "the program with a stream is not built" "$tmp/log"
+timeout -k 1 30 "$build/rondo" run -n 4 -- "$tmp/more" >"$tmp/out" 2>"$tmp/err" </dev/null ||
+    fail "the program with a stream fails" "$tmp/out" "$tmp/err"
+for r in 0 1 2 3; do
+    echo "[$r] rank $r of 4: sum 6, from before $(((r + 3) % 4)), in my half $((2 + r % 2 * 2))"
+done >"$tmp/want"
+sort "$tmp/out" | diff - "$tmp/want" >"$tmp/diff" || fail "the program with a stream prints something else" "$tmp/diff" "$tmp/err"
+
 # Settings and defaults.
 tr '\n' ' ' <src/base/env.h | grep -oE 'SETTING\([a-z_]+, *"RONDO_[A-Z_]+", *[A-Z]+, *("[^"]*"|NULL)' |
     sed -E 's/.*"(RONDO_[A-Z_]+)", *[A-Z]+, *"?([^"]*)"?$/\1 \2/; s/ NULL$/ /' >"$tmp/want"

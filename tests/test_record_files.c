@@ -132,7 +132,7 @@ static void several(void **state)
     (void)state;
     a.header.written_ns = 8000000000;
     a.header.calls = 1; /* as of then */
-    write_file("old.rec", &a, sizeof a.header + sizeof *a.calls);
+    write_file("0.rec", &a, sizeof a.header + sizeof *a.calls);
     a = block_of(0, 2, 3);
     write_file("a.rec", &a, sizeof a);
     write_file("b.rec", &b, sizeof b);
@@ -146,6 +146,11 @@ static void several(void **state)
     expect_first(
         output,
         "communicator 5 of job abcd0102: all ranks got to call 3 alike; rank 0 ended with: it ?[31mwas  aborted");
+    b.calls[2].count = 4;
+    write_file("b.rec", &b, sizeof b);
+    merge("", 0, output);
+    expect_first(output, "differ from call 3 on: rank 0 called rondo_all_reduce of 3 float32, sum, and rank 1 "
+                         "rondo_all_reduce of 4 float32, sum");
     b.calls[1].op = RONDO_MIN;
     write_file("b.rec", &b, sizeof b);
     merge("", 0, output);
@@ -155,12 +160,56 @@ static void several(void **state)
         "2 float32, sum, and rank 1 rondo_all_reduce of 2 float32, min");
 }
 
+/* The n-th send belongs to the n-th receive; those of a group may have one number. */
+static void messages(void **state)
+{
+    char output[OUTPUT];
+    block a = block_of(0, 2, 3), b = block_of(1, 2, 3);
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        a.calls[i].kind = RONDO_RECORD_SEND;
+        a.calls[i].root = 1;
+        b.calls[i].kind = RONDO_RECORD_RECV;
+        b.calls[i].root = 0;
+    }
+    write_file("a.rec", &a, sizeof a);
+    write_file("b.rec", &b, sizeof b);
+    merge("", 0, output);
+    expect_first(output, "nothing is wrong: all ranks got to call 0 alike");
+    b.calls[1].count = 9;
+    write_file("b.rec", &b, sizeof b);
+    merge("", 0, output);
+    expect_first(output,
+                 "message 2 from rank 0 to rank 1: rank 0 called rondo_send of 2 float32 to rank 1 (done), and rank 1 "
+                 "has called rondo_recv of 9 float32 from rank 0\n");
+    a.calls[0].number = a.calls[1].number = 3;
+    b.calls[1].count = 2;
+    write_file("a.rec", &a, sizeof a);
+    write_file("b.rec", &b, sizeof b);
+    merge("", 0, output);
+    expect_first(output, "nothing is wrong");
+    b.calls[0].number = b.calls[1].number = 3;
+    write_file("b.rec", &b, sizeof b);
+    merge("", 0, output);
+    expect_first(output, "nothing is wrong");
+    a.calls[2].number = 4;
+    write_file("a.rec", &a, sizeof a);
+    merge("", 0, output);
+    expect_first(output,
+                 "message 4 from rank 0 to rank 1: rank 0 called rondo_send of 3 float32 to rank 1 (done), and rank 1 "
+                 "has not called rondo_recv for it\n");
+    b.calls[0].root = 77; /* of no rank there is */
+    write_file("b.rec", &b, sizeof b);
+    merge("--json", 0, output);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(damaged, each),
         cmocka_unit_test_setup(any_bytes, each),
         cmocka_unit_test_setup(several, each),
+        cmocka_unit_test_setup(messages, each),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

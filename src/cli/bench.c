@@ -131,7 +131,7 @@ static rondo_result open_limits(rd_bench *b, size_t most)
 {
     if (!b->options->limits || b->size == 1) return RONDO_SUCCESS;
     if (strcmp(b->transport, "shm") == 0)
-        return b->options->collective == RD_BENCH_BARRIER ? RONDO_SUCCESS : share_buffers(b, most);
+        return rd_bench_has_bound(b->options->collective) ? share_buffers(b, most) : RONDO_SUCCESS;
     b->streams.crowded = b->crowded;
     RD_TRY(rd_streams_open(&b->streams, b->comm));
     b->has_streams = true;

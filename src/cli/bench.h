@@ -29,6 +29,10 @@ typedef enum rd_bench_collective {
     RD_BENCH_ALL_GATHER,
     RD_BENCH_BROADCAST,
     RD_BENCH_REDUCE,
+    RD_BENCH_GATHER,
+    RD_BENCH_SCATTER,
+    RD_BENCH_ALL_TO_ALL,
+    RD_BENCH_SENDRECV, /* each rank sends to the next and receives from the one before, in a group */
     RD_BENCH_BARRIER,
     RD_BENCH_COLLECTIVES
 } rd_bench_collective;
@@ -61,6 +65,8 @@ int rd_bench_parse(rd_bench_options *options, int argc, char **argv);
 bool rd_bench_reduces(rd_bench_collective collective);
 /* Whether `bytes`, the size of a row, is that of all ranks' parts together. */
 bool rd_bench_gathers(rd_bench_collective collective);
+/* Whether there is a zero-copy bound of it: of those that are messages between ranks there is none. */
+bool rd_bench_has_bound(rd_bench_collective collective);
 
 /* ---- The machine ---- */
 
@@ -92,9 +98,9 @@ rondo_result rd_data_open(rd_bench_data *data, rondo_dtype dtype, rondo_op op, i
 void rd_data_close(rd_bench_data *data);
 /* Writes this rank's elements 0 ... count-1. */
 void rd_data_fill(const rd_bench_data *data, void *buffer, size_t count);
-/* How many of `count` elements differ from the reduction's, or from rank `rank`'s, elements from `first` on. */
+/* How many of `count` elements differ from the reduction's elements from `first` on, or from rank `rank`'s. */
 size_t rd_data_wrong_result(const rd_bench_data *data, const void *buffer, size_t count, size_t first);
-size_t rd_data_wrong_copy(rd_bench_data *data, const void *buffer, size_t count, int rank);
+size_t rd_data_wrong_copy(rd_bench_data *data, const void *buffer, size_t count, size_t first, int rank);
 
 /* ---- Measuring ---- */
 

@@ -18,7 +18,8 @@
 static const char *name_of(unsigned algo)
 {
     static const char *const names[] = {
-        [RONDO_ALGO_RING] = "ring", [RONDO_ALGO_FLAT] = "flat", [RONDO_ALGO_EXCHANGE] = "exchange"};
+        [RONDO_ALGO_RING] = "ring", [RONDO_ALGO_FLAT] = "flat", [RONDO_ALGO_EXCHANGE] = "exchange",
+        [RONDO_ALGO_PEERS] = "peers"};
     return algo < sizeof names / sizeof *names ? names[algo] : "unknown";
 }
 
@@ -54,6 +55,10 @@ static void read_trace(int file, rd_row *rows, int count)
 rondo_result rd_bench_find_algorithms(const rd_bench *b, const size_t *sizes, rd_row *rows)
 {
     rd_bench traced = *b;
+    if (b->options->collective == RD_BENCH_SENDRECV) { /* which has no plan, nor records of one */
+        for (int row = 0; row < b->rows; row++) rows[row].algorithm = "messages";
+        return RONDO_SUCCESS;
+    }
     int file = memfd_create("rondo bench trace", MFD_CLOEXEC);
     if (file < 0) return rd_fail_errno("memfd_create");
     rondo_result result = init_traced(&traced.comm, file);

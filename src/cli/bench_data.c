@@ -163,8 +163,8 @@ size_t rd_data_wrong_result(const rd_bench_data *data, const void *buffer, size_
     return count_wrong(buffer, count, data->result, first, rd_dtype_bytes(data->dtype));
 }
 
-size_t rd_data_wrong_copy(rd_bench_data *data, const void *buffer, size_t count, int rank)
+size_t rd_data_wrong_copy(rd_bench_data *data, const void *buffer, size_t count, size_t first, int rank)
 {
     fill_period(data, data->other, rank);
-    return count_wrong(buffer, count, data->other, 0, rd_dtype_bytes(data->dtype));
+    return count_wrong(buffer, count, data->other, first, rd_dtype_bytes(data->dtype));
 }

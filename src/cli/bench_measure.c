@@ -51,27 +51,42 @@ static unsigned char *part(const contest *c, unsigned char *whole)
 static unsigned char *send_buffer(const contest *c)
 {
     const rd_bench *b = c->bench;
-    bool apart = b->options->collective == RD_BENCH_ALL_GATHER && !b->options->out_of_place;
-    return apart ? part(c, b->main) : b->main;
+    bool gathers = b->options->collective == RD_BENCH_ALL_GATHER || b->options->collective == RD_BENCH_GATHER;
+    return gathers && !b->options->out_of_place ? part(c, b->main) : b->main;
 }
 
 static unsigned char *recv_buffer(const contest *c)
 {
     const rd_bench *b = c->bench;
     if (b->options->out_of_place) return b->spare;
-    return b->options->collective == RD_BENCH_REDUCE_SCATTER ? part(c, b->main) : b->main;
+    bool scatters = b->options->collective == RD_BENCH_REDUCE_SCATTER || b->options->collective == RD_BENCH_SCATTER;
+    return scatters ? part(c, b->main) : b->main;
 }
 
 static size_t sent_count(const contest *c)
 {
     const rd_bench *b = c->bench;
-    if (b->options->collective == RD_BENCH_BROADCAST && b->rank != b->options->root) return 0;
-    return c->count * (b->options->collective == RD_BENCH_REDUCE_SCATTER ? (size_t)b->size : 1);
+    rd_bench_collective what = b->options->collective;
+    bool from_root = what == RD_BENCH_BROADCAST || what == RD_BENCH_SCATTER;
+    bool all_parts = what == RD_BENCH_REDUCE_SCATTER || what == RD_BENCH_SCATTER || what == RD_BENCH_ALL_TO_ALL;
+    if (from_root && b->rank != b->options->root) return 0;
+    return c->count * (all_parts ? (size_t)b->size : 1);
 }
 
 static void prepare_call(const contest *c)
 {
     rd_data_fill(&c->bench->data, send_buffer(c), sent_count(c));
+}
+
+/* Round the ring, as nccl-tests do. */
+static rondo_result send_and_receive(const contest *c, const void *send, void *recv)
+{
+    const rd_bench *b = c->bench;
+    int next = (b->rank + 1) % b->size, before = (b->rank + b->size - 1) % b->size;
+    RD_TRY(rondo_group_start());
+    (void)rondo_send(send, c->count, b->options->dtype, next, b->comm, NULL); /* the end of the group says why not */
+    (void)rondo_recv(recv, c->count, b->options->dtype, before, b->comm, NULL);
+    return rondo_group_end();
 }
 
 static rondo_result call(const contest *c)
@@ -86,43 +101,62 @@ static rondo_result call(const contest *c)
     case RD_BENCH_ALL_GATHER: return rondo_all_gather(send, recv, c->count, o->dtype, comm, NULL);
     case RD_BENCH_BROADCAST: return rondo_broadcast(send, recv, c->count, o->dtype, o->root, comm, NULL);
     case RD_BENCH_REDUCE: return rondo_reduce(send, recv, c->count, o->dtype, o->op, o->root, comm, NULL);
+    case RD_BENCH_GATHER: return rondo_gather(send, recv, c->count, o->dtype, o->root, comm, NULL);
+    case RD_BENCH_SCATTER: return rondo_scatter(send, recv, c->count, o->dtype, o->root, comm, NULL);
+    case RD_BENCH_ALL_TO_ALL: return rondo_all_to_all(send, recv, c->count, o->dtype, comm, NULL);
+    case RD_BENCH_SENDRECV: return send_and_receive(c, send, recv);
     default: return rondo_barrier(comm, NULL);
     }
 }
 
 /* ---- Checking ---- */
 
-/* Where results go out of place nothing may be right by having been right before. */
+/* Nothing may be right by having been right before. To be called before the input is written, which may be there. */
 static void spoil(const contest *c)
 {
     const rd_bench *b = c->bench;
-    if (b->options->out_of_place) memset(b->spare, 0xa5, c->bytes);
+    memset(b->options->out_of_place ? b->spare : b->main, 0xa5, c->bytes);
 }
 
-/* Turns all bits of the result's first elements on the last rank (of a reduce, on the root). */
+static bool ends_at_root(rd_bench_collective what) { return what == RD_BENCH_REDUCE || what == RD_BENCH_GATHER; }
+
+/* Turns all bits of the result's first elements on the last rank (where only the root has a result, there). */
 static void plant(const contest *c)
 {
     const rd_bench *b = c->bench;
     size_t wrong = b->options->plant < c->count ? b->options->plant : c->count;
-    int where = b->options->collective == RD_BENCH_REDUCE ? b->options->root : b->size - 1;
+    int where = ends_at_root(b->options->collective) ? b->options->root : b->size - 1;
     unsigned char *result = recv_buffer(c);
     for (size_t i = 0; b->rank == where && i < wrong * element(b); i++) result[i] ^= 0xff;
+}
+
+/* Of a result that is parts of all ranks, each from element `first` of theirs on. */
+static uint64_t wrong_parts(const contest *c, const unsigned char *result, size_t first)
+{
+    rd_bench *b = c->bench;
+    uint64_t wrong = 0;
+    for (int r = 0; r < b->size; r++)
+        wrong += rd_data_wrong_copy(&b->data, result + (size_t)r * c->count * element(b), c->count, first, r);
+    return wrong;
 }
 
 static uint64_t wrong_here(const contest *c)
 {
     rd_bench *b = c->bench;
     const unsigned char *result = recv_buffer(c);
-    uint64_t wrong = 0;
+    size_t mine = (size_t)b->rank * c->count;
+    int root = b->options->root, before = (b->rank + b->size - 1) % b->size;
+    if (ends_at_root(b->options->collective) && b->rank != root) return 0;
     switch (b->options->collective) {
     case RD_BENCH_ALL_REDUCE: return rd_data_wrong_result(&b->data, result, c->count, 0);
-    case RD_BENCH_REDUCE_SCATTER: return rd_data_wrong_result(&b->data, result, c->count, (size_t)b->rank * c->count);
-    case RD_BENCH_REDUCE: return b->rank == b->options->root ? rd_data_wrong_result(&b->data, result, c->count, 0) : 0;
-    case RD_BENCH_BROADCAST: return rd_data_wrong_copy(&b->data, result, c->count, b->options->root);
-    case RD_BENCH_ALL_GATHER:
-        for (int r = 0; r < b->size; r++)
-            wrong += rd_data_wrong_copy(&b->data, result + (size_t)r * c->count * element(b), c->count, r);
-        return wrong;
+    case RD_BENCH_REDUCE_SCATTER: return rd_data_wrong_result(&b->data, result, c->count, mine);
+    case RD_BENCH_REDUCE: return rd_data_wrong_result(&b->data, result, c->count, 0);
+    case RD_BENCH_BROADCAST: return rd_data_wrong_copy(&b->data, result, c->count, 0, root);
+    case RD_BENCH_SCATTER: return rd_data_wrong_copy(&b->data, result, c->count, mine, root);
+    case RD_BENCH_SENDRECV: return rd_data_wrong_copy(&b->data, result, c->count, 0, before);
+    case RD_BENCH_GATHER:
+    case RD_BENCH_ALL_GATHER: return wrong_parts(c, result, 0);
+    case RD_BENCH_ALL_TO_ALL: return wrong_parts(c, result, mine);
     default: return 0;
     }
 }
@@ -181,6 +215,14 @@ static rondo_result exchange(const contest *c)
     if (what == RD_BENCH_REDUCE) { /* a chain to the root */
         if (position == 0) sends = 0;
         if (position == 1 % b->size) receives = 0;
+    }
+    if (what == RD_BENCH_GATHER) { /* all of it comes to the root */
+        if (position != 0) receives = 0;
+        if (position != last) sends = 0;
+    }
+    if (what == RD_BENCH_SCATTER) { /* all of it leaves the root */
+        if (position != 0) sends = 0;
+        if (position != 1 % b->size) receives = 0;
     }
     return rd_streams_exchange(&b->streams, c->sockets, c->piece, b->main, sends, b->spare, receives);
 }
@@ -309,6 +351,8 @@ static void add_limits(block *a, const contest *row, int calls)
     if (b->size == 1) return;
     if (strcmp(b->transport, "tcp") == 0) {
         if (b->has_streams) add_streams(a, row, calls);
+    } else if (b->options->collective != RD_BENCH_BARRIER && !rd_bench_has_bound(b->options->collective)) {
+        return; /* one way is shorter than a round trip, and what lies between is the messages' own affair */
     } else if (small && b->crowded) {
         add_contest(a, row, calls, NULL, meeting, 0, 0);
         a->limit_name = "meeting";

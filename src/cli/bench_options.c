@@ -16,8 +16,9 @@
 static const char help[] =
     "usage: rondo bench [COLLECTIVE] [options]\n"
     "\n"
-    "Measures all_reduce (default), reduce_scatter, all_gather, broadcast, reduce or barrier per message size, beside\n"
-    "what this machine allows. Starts its ranks itself, or joins those that `rondo run`, torchrun or mpirun started.\n"
+    "Measures all_reduce (default), reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all,\n"
+    "sendrecv (each rank sends to the next and receives from the one before) or barrier per message size, beside what\n"
+    "this machine allows. Starts its ranks itself, or joins those that `rondo run`, torchrun or mpirun started.\n"
     "\n"
     "  -n, --ranks N           ranks to start (2)\n"
     "  -b, --min-bytes SIZE    first size (8); K, M and G are powers of 1024\n"
@@ -25,10 +26,10 @@ static const char help[] =
     "  -f, --factor F          from one size to the next (2)\n"
     "  -d, --dtype TYPE        element type (float32)\n"
     "  -o, --op OP             operator (sum): sum, prod, max, min, avg\n"
-    "      --root RANK         of broadcast and reduce (0)\n"
+    "      --root RANK         of broadcast, reduce, gather and scatter (0)\n"
     "      --transport T       auto, shm or tcp, as RONDO_TRANSPORT\n"
     "      --algo A            auto, ring, flat or exchange, as RONDO_ALGO\n"
-    "      --in-place          results replace the input (default)\n"
+    "      --in-place          results replace the input (default; all_to_all, sendrecv: never)\n"
     "      --out-of-place      results go to another buffer\n"
     "      --iters N           timed calls per row (default: as many as fit into about 0.1 s, 10 to 2000)\n"
     "      --warmup N          calls before those (5)\n"
@@ -43,14 +44,14 @@ static const char help[] =
     "  -h, --help              this text\n"
     "\n"
     "Before each timed call every rank rewrites its buffer, as a training step does, and all ranks meet; a call takes\n"
-    "as long as the slowest rank's. `size` is the largest buffer of a rank (reduce_scatter, all_gather: all ranks'\n"
-    "parts). algbw = size / median time; busbw = algbw x 2(N-1)/N for all_reduce, (N-1)/N for reduce_scatter and\n"
-    "all_gather, else 1. With a processor for each rank, rank r is bound to the r-th core that is allowed.\n"
+    "as long as the slowest rank's. `size` is the largest buffer of a rank (all ranks' parts, of those that have\n"
+    "parts). algbw = size / median time; busbw = algbw x 2(N-1)/N for all_reduce, (N-1)/N for reduce_scatter,\n"
+    "all_gather, gather, scatter and all_to_all, else 1. With a processor for each rank, rank r is bound to the r-th core that is allowed.\n"
     "\n"
     "limit: what the machine allows, measured in the same row. In shared memory the zero-copy bound: all ranks' "
     "buffers\n"
     "open to all, each rank works on its part of all of them, between two meetings; to 1 KiB that is no bound, and a\n"
-    "flag's round trip stands there. On TCP plain sockets, the best of 1, 2, 4 with pieces of 64 KiB, 256 KiB and any\n"
+    "flag's round trip stands there; gather, scatter, all_to_all and sendrecv have none. On TCP plain sockets, the best of 1, 2, 4 with pieces of 64 KiB, 256 KiB and any\n"
     "size. reached: limit / median; over 105 % the limit is wrong, and marked '!'. copy: memcpy of `size` bytes.\n"
     "place: the closest that the ranks' processors share, in the words of `rondo topo`, but measured by a flag's\n"
     "round trip before and after the row (a virtual machine's cores are moved): core, L3 (cache), host or network;\n"
@@ -121,8 +122,9 @@ static const struct option known[] = {
 #undef WITH
 enum { KNOWN = sizeof known / sizeof *known - 1, HIDDEN = 2 };
 
-const char *const rd_bench_names[RD_BENCH_COLLECTIVES] = {"all_reduce", "reduce_scatter", "all_gather",
-                                                          "broadcast",  "reduce",         "barrier"};
+const char *const rd_bench_names[RD_BENCH_COLLECTIVES] = {
+    "all_reduce", "reduce_scatter", "all_gather", "broadcast", "reduce",
+    "gather",     "scatter",        "all_to_all", "sendrecv",  "barrier"};
 
 bool rd_bench_reduces(rd_bench_collective c)
 {
@@ -131,8 +133,11 @@ bool rd_bench_reduces(rd_bench_collective c)
 
 bool rd_bench_gathers(rd_bench_collective c)
 {
-    return c == RD_BENCH_REDUCE_SCATTER || c == RD_BENCH_ALL_GATHER;
+    return c == RD_BENCH_REDUCE_SCATTER || c == RD_BENCH_ALL_GATHER || c == RD_BENCH_GATHER || c == RD_BENCH_SCATTER ||
+           c == RD_BENCH_ALL_TO_ALL;
 }
+
+bool rd_bench_has_bound(rd_bench_collective c) { return c <= RD_BENCH_REDUCE; }
 
 /* ---- Values ---- */
 
@@ -333,8 +338,10 @@ static int collective_value(rd_bench_options *options, char **words)
         return RD_EXIT_USAGE;
     }
     int status = name_value("collective", words[0], rd_bench_names, RD_BENCH_COLLECTIVES, &index);
-    if (status < 0) options->collective = (rd_bench_collective)index;
-    return status;
+    if (status >= 0) return status;
+    options->collective = (rd_bench_collective)index;
+    if (index == RD_BENCH_ALL_TO_ALL || index == RD_BENCH_SENDRECV) options->out_of_place = true;
+    return -1;
 }
 
 int rd_bench_parse(rd_bench_options *options, int argc, char **argv)

@@ -138,8 +138,15 @@ static int list_messages(const rd_merged *m, message *list)
             if (list) list[count] = (message){sends ? r : call->root, sends ? call->root : r, sends, call};
             count++;
         }
-    qsort(list, list ? (size_t)count : 0, sizeof *list, by_pair);
+    if (list) qsort(list, (size_t)count, sizeof *list, by_pair);
     return count;
+}
+
+/* Whether no other one of the list has its number: those of a group may share that of the group's last. */
+static bool is_single(const message *list, int count, int i)
+{
+    uint64_t number = list[i].call->number;
+    return (i == 0 || list[i - 1].call->number != number) && (i + 1 == count || list[i + 1].call->number != number);
 }
 
 /* Those of one pair and direction, in order, `sends` of them sends: adds what has no partner, or not one like it. An
@@ -156,7 +163,8 @@ static void match_pair(rd_merged *m, const message *list, int sends, int count)
         while (k < n && others[k].call->number < list[i].call->number) k++;
         bool found = k < n && others[k].call->number == list[i].call->number;
         const rondo_record_call *a = list[i].call, *b = found ? others[k].call : NULL;
-        bool unlike = mine && found && (a->count != b->count || a->dtype != b->dtype);
+        bool unlike = mine && found && (a->count != b->count || a->dtype != b->dtype) && is_single(list, sends, i) &&
+                      is_single(others, n, k);
         bool alone = there && k == n && (n > 0 || !is_full(there));
         if (unlike || alone) m->lonely[m->lonely_count++] = (rd_lonely){list->from, list->to, a, unlike ? b : NULL};
     }
