@@ -3,6 +3,7 @@
 # make            build/librondo.so, build/librondo.a and the tool build/rondo
 # make demo       this machine and its ring, checked all-reduces, a short bench, a network trained over the ring
 # make check      build and run every test; also: asan, ubsan, tsan, lint, check-layers, check-long
+# make chaos      500 rounds of random calls with a fault among them; SEED=, ROUNDS=
 # make install    PREFIX=/usr/local LIBDIR=$PREFIX/lib DESTDIR=: library, headers, tool, manual page; also: uninstall
 # make format     clang-format on the lines that differ from the last commit; FILES="a.c b.h": on whole files
 # make coverage   runs the tests and reports which lines of src/ they reach
@@ -39,13 +40,14 @@ endif
 LIB_SRC  := $(wildcard $(addsuffix /*.c,src/base src/boot src/topo src/transport src/reduce src/ring src/core))
 CLI_SRC  := $(wildcard src/cli/*.c)
 TEST_SRC := $(wildcard tests/test_*.c)
-HELP_SRC := $(filter-out $(TEST_SRC),$(wildcard tests/*.c))
+CHAOS_SRC := $(wildcard tests/chaos*.c)
+HELP_SRC := $(filter-out $(TEST_SRC) $(CHAOS_SRC),$(wildcard tests/*.c))
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)) $(BUILD)/examples/data/digits.csv
 BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 object    = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 
-.PHONY: all demo check check-long check-layers asan ubsan tsan lint bench-peers deps clean tests run-tests
+.PHONY: all demo check check-long check-layers chaos asan ubsan tsan lint bench-peers deps clean tests run-tests
 .PHONY: install uninstall coverage format
 all: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
 
@@ -93,6 +95,10 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(HELP_SRC)) $(BUILD)/lib
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) $(LDFLAGS_$(notdir $@)) -o $@ $^ -lcmocka -ldl $(LIBS)
 
+# Random calls, random faults.
+$(BUILD)/chaos: $(call object,$(CHAOS_SRC) tests/ranks.c) $(BUILD)/librondo.a
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
+
 -include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
 
 # ---- The two commands ----------------------------------------------------------------------------------------
@@ -106,7 +112,7 @@ check:
 	@$(MAKE) --no-print-directory -j$(JOBS) all tests
 	@$(MAKE) --no-print-directory check-layers run-tests
 
-tests: $(TESTS)
+tests: $(TESTS) $(BUILD)/chaos
 run-tests:
 	@tests/run.sh $(BUILD)
 
@@ -140,9 +146,16 @@ bench-peers:
 	@bench/peers/peers.py $(BUILD)
 
 # ---- Other checks --------------------------------------------------------------------------------------------
+SEED   ?=
+ROUNDS ?= 500
+chaos:
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/chaos
+	@SEED=$(SEED) ROUNDS=$(ROUNDS) $(BUILD)/chaos
+
 check-long:
 	@$(MAKE) --no-print-directory -j$(JOBS) all tests
 	@RONDO_TEST_LONG=1 DEADLINE=1800 tests/run.sh $(BUILD)
+	@$(MAKE) --no-print-directory chaos
 
 check-layers: all
 	@tests/layers.sh $(BUILD)/obj

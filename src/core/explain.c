@@ -316,7 +316,7 @@ static bool say_hindrance(rd_text *text, rondo_comm *comm, int rank, const rd_an
     return true;
 }
 
-/* What the peer of a message does. */
+/* What the peer of a message does; and who is stopped, since the peer may wait for that one. */
 static void say_partner(rd_text *text, rondo_comm *comm, int peer, const rd_answer *answers)
 {
     char state[2 * RD_CALL_TEXT + 64];
@@ -325,6 +325,12 @@ static void say_partner(rd_text *text, rondo_comm *comm, int peer, const rd_answ
     if (!answers) return;
     describe_state(&answers[peer], state, sizeof state);
     say(text, ": %s", state);
+    for (int rank = 0; rank < comm->size; rank++) {
+        if (rank == peer || answers[rank].state != RD_IS_STOPPED) continue;
+        say(text, "; ");
+        say_rank(text, comm, rank);
+        say(text, " is stopped (SIGSTOP, or a debugger)");
+    }
 }
 
 /* Who keeps the call from completing; who all is where it should be, what this rank waits for. */
