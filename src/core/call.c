@@ -36,7 +36,10 @@ static rondo_result give_to(rondo_stream *stream, rondo_comm *comm, const rd_cal
 static rondo_result run(rondo_comm *comm, const rd_call *call, rondo_stream *stream)
 {
     rondo_result stop = rd_comm_stopped(comm);
-    if (stop) return rd_fail(stop, "%s", comm->stop.text);
+    if (stop) {
+        rd_record_write(comm); /* of one that was late, and learns it only now */
+        return rd_fail(stop, "%s", comm->stop.text);
+    }
     RD_TRY(rd_check_call(comm, call));
     if (stream) RD_TRY(rd_stream_check(stream, call->name));
     if (rd_group_is_open()) return rd_group_add_call(comm, call, stream);

@@ -90,8 +90,8 @@ int rd_fusable(const rd_call *calls, int count);
 /* After comm->op is done: hands out the results of fused calls. */
 void rd_unfuse(rondo_comm *comm, const rd_call *calls, int count);
 /* comm->messages for the sends and receives among the calls; those to the rank itself are done here. Returns how many there
- * are in *messages. */
-rondo_result rd_prepare_messages(rondo_comm *comm, const rd_call *calls, int count, int *messages);
+ * are in *messages, and *first is the entry of the first in the flight record; the others' follow. */
+rondo_result rd_prepare_messages(rondo_comm *comm, const rd_call *calls, int count, int *messages, uint64_t *first);
 /* Then the links of those that this rank sends. Waits for peers. */
 rondo_result rd_link_messages(rondo_comm *comm, int messages);
 

@@ -231,7 +231,7 @@ static rondo_result copy_own(const rondo_comm *comm, const rd_call *calls, int c
     }
 }
 
-rondo_result rd_prepare_messages(rondo_comm *comm, const rd_call *calls, int count, int *messages)
+rondo_result rd_prepare_messages(rondo_comm *comm, const rd_call *calls, int count, int *messages, uint64_t *first)
 {
     rd_links *links = &comm->links;
     int n = 0;
@@ -242,6 +242,8 @@ rondo_result rd_prepare_messages(rondo_comm *comm, const rd_call *calls, int cou
         if (!rd_is_message(call) || call->root == comm->rank) continue;
         bool sends = call->kind == RD_KIND_SEND;
         uint64_t number = sends ? ++links->sent[call->root] : ++links->received[call->root];
+        uint64_t entry = rd_record_begin(comm->recorder, call, 1, number);
+        if (n == 0) *first = entry;
         comm->transfers[RD_LANE_MESSAGES][n++] = (rd_transfer){
             .wire = sends ? rd_links_out(links, comm->size, RD_LANE_MESSAGES, call->root)
                           : rd_links_in(links, comm->size, RD_LANE_MESSAGES, call->root),

@@ -144,16 +144,10 @@ static rd_progress start_messages(rd_task *task)
     bool any = false;
     for (int i = 0; i < task->count && !any; i++) any = rd_is_message(&task->calls[i]);
     if (!any) return RD_DONE;
-    rondo_result result = rd_prepare_messages(comm, task->calls, task->count, &task->messages);
+    rondo_result result = rd_prepare_messages(comm, task->calls, task->count, &task->messages, &task->first_message);
     if (result != RONDO_SUCCESS) {
         fail(task, result);
         return RD_FAILED;
-    }
-    for (int i = 0; i < task->messages; i++) {
-        const rd_call *call = &task->calls[comm->messages.transfers[i].step];
-        uint64_t number = call->kind == RD_KIND_SEND ? comm->links.sent[call->root] : comm->links.received[call->root];
-        uint64_t entry = rd_record_begin(comm->recorder, call, 1, number);
-        if (i == 0) task->first_message = entry;
     }
     task->passing = task->messages > 0;
     result = rd_link_messages(comm, task->messages);
