@@ -124,6 +124,7 @@ static void do_harm(watched *w)
     if (kills) return;
     double end = test_seconds() + (round->fault == FAULT_STOP_1 ? 1 : 10 * test_slowness());
     while (test_seconds() < end && time_is_left(w) && !(round->fault == FAULT_STOP_10 && all_others_failed(w)));
+    round->shared->struck = 1;
     kill(victim, SIGCONT);
 }
 

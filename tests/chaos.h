@@ -53,6 +53,8 @@ typedef struct chaos_shared {
     _Atomic int progress[CHAOS_RANKS]; /* 1 + the call that it is in; 1 + the number of calls: at the end */
     _Atomic int failed[CHAOS_RANKS];   /* 1 + rondo_result: what the communicator ended with there */
     _Atomic int completed[CHAOS_RANKS];
+    _Atomic int child_failed;          /* a call on a communicator that was split off */
+    _Atomic int struck;                /* a stop is over */
     double slowest[CHAOS_RANKS];       /* call */
 } chaos_shared;
 

@@ -47,6 +47,8 @@ static void await_end(rank_state *s)
 {
     if (s->rank != s->round->victim) return;
     if (s->round->fault == FAULT_ABORT) pthread_join(s->thread, NULL);
+    if (s->round->fault == FAULT_STOP_10)
+        while (!s->round->shared->struck) usleep(1000);
     if (s->round->fault == FAULT_KILL || s->round->fault == FAULT_EXIT)
         for (;;) pause();
 }
@@ -61,8 +63,11 @@ static void check_error(const rank_state *s, rondo_result result, bool on_child,
     bool victim = s->rank == round->victim;
     char name[24];
     CHECK(!everything_completes(round->fault), "%s: %s", rondo_result_string(result), text);
+    /* Who failed on a child makes other calls on its parent than the others: that, too, is found out then. */
+    if (on_child) round->shared->child_failed = 1;
+    if (round->shared->child_failed && result == RONDO_MISMATCH) return;
     CHECK(result == RONDO_REMOTE_ERROR || result == RONDO_TIMEOUT || result == RONDO_ABORTED, "%s: %s", rondo_result_string(result), text);
-    if (on_child) return; /* who failed on another communicator does not come to this one */
+    if (round->shared->child_failed) return;
     snprintf(name, sizeof name, "rank %d ", round->victim);
     if (round->fault == FAULT_STOP_10) {
         CHECK(result == RONDO_TIMEOUT || victim, "beside a stopped rank: %s: %s", rondo_result_string(result), text);
@@ -89,6 +94,8 @@ static void check_that_it_stays(rank_state *s)
 {
     char text[2048];
     rondo_result result = timed_barrier(s->comm), state;
+    /* To one who was stopped the others' parts of their last call have come, and it may complete here. */
+    if (s->round->fault == FAULT_STOP_10 && s->rank == s->round->victim && result == RONDO_SUCCESS) result = timed_barrier(s->comm);
     snprintf(text, sizeof text, "%s", rondo_last_error(s->comm));
     CHECK(result != RONDO_SUCCESS, "a barrier succeeded after the fault");
     check_error(s, result, false, text);

@@ -287,6 +287,38 @@ static void while_it_splits(void **state)
     over(-1);
 }
 
+/* In a shrink that rank 2 does not come to, of a communicator that runs or has been aborted before. */
+static void in_a_shrink(rondo_comm *comm, int rank, int n, void *context)
+{
+    bool ended = *(bool *)context;
+    rondo_comm *rest = comm;
+    aborter one;
+    (void)n;
+    if (rank != 0) {
+        hear_of_it(comm, test_seconds() + 0.3);
+        sleep((unsigned)(2 * test_slowness()));
+        return;
+    }
+    if (ended) CHECK(rondo_comm_abort(comm) == RONDO_SUCCESS, "abort");
+    start_aborter(&one, comm);
+    rondo_result result = rondo_comm_shrink(comm, NULL, 0, &rest, NULL);
+    pthread_join(one.thread, NULL);
+    CHECK(result == RONDO_ABORTED, "%s: %s", rondo_result_string(result), rondo_last_error(NULL));
+    CHECK(test_seconds() - one.at < 1 * test_slowness(), "aborted, but only after %g s", test_seconds() - one.at);
+    CHECK(rest == comm, "the output was written");
+}
+
+static void while_it_shrinks(void **state)
+{
+    (void)state;
+    for (int way = 0; way < 3; way += 2)
+        for (int ended = 0; ended < 2; ended++) {
+            over(way);
+            run(2, in_a_shrink, &(bool){ended});
+        }
+    over(-1);
+}
+
 /* ---- While a link is made to a peer that is stopped ---- */
 
 typedef struct meeting {
@@ -339,7 +371,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(case_19),          cmocka_unit_test(three_at_once),   cmocka_unit_test(destroyed_with_calls),
-        cmocka_unit_test(while_it_is_made), cmocka_unit_test(while_it_splits), cmocka_unit_test(while_a_link_is_made),
+        cmocka_unit_test(while_it_is_made), cmocka_unit_test(while_it_splits), cmocka_unit_test(while_it_shrinks),
+        cmocka_unit_test(while_a_link_is_made),
     };
     alarm((unsigned)(250 * (test_slowness() > 1 ? 4 : 1)));
     return cmocka_run_group_tests(tests, NULL, NULL);

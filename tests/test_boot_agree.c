@@ -28,7 +28,7 @@ static rondo_result agree(rank *r, const bool *exclude, double seconds)
 {
     bool present[MOST_RANKS];
     uint64_t number = 0;
-    rondo_result result = rd_member_agree(r->member, exclude, rd_deadline(seconds), present, &number);
+    rondo_result result = rd_member_agree(r->member, exclude, rd_deadline(seconds), NULL, present, &number);
     r->run->rank[r->me].note = result == RONDO_SUCCESS ? outcome(r->run, present, number) : -1;
     return result;
 }

@@ -111,6 +111,44 @@ static void case_18(void **state)
     kill_rank_2("tcp", NULL, 16, T);
 }
 
+/* ---- SIGKILL while another rank makes a link to the victim, which is stopped and so has not answered ---- */
+
+static void send_to_the_victim(rondo_comm *comm, int rank, int n, void *context)
+{
+    const volatile pid_t *victim = context;
+    char pid[32];
+    int32_t x = rank;
+    (void)n;
+    CHECK(rondo_barrier(comm, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
+    if (rank == 1) raise(SIGSTOP);
+    while (!*victim) usleep(1000);
+    rondo_result result = rank == 0 ? rondo_send(&x, 1, RONDO_INT32, 1, comm, NULL) : rondo_gather(&x, NULL, 1, RONDO_INT32, 1, comm, NULL);
+    const char *text = rondo_last_error(comm);
+    snprintf(pid, sizeof pid, "%d", (int)*victim);
+    CHECK(result == RONDO_REMOTE_ERROR, "%s: %s", rondo_result_string(result), text);
+    CHECK(strstr(text, "rank 1 ") && strstr(text, pid) && strstr(text, "killed or crashed"), "%s", text);
+}
+
+static void test_killed_before_the_link(void **state)
+{
+    (void)state;
+    for (int t = 0; t < 2; t++) {
+        pid_t *victim = test_shared(sizeof *victim);
+        rondo_config config = config_of(T);
+        ranks all;
+        int status;
+        over(t ? "tcp" : "shm", NULL);
+        ranks_start(&all, 3, &config, NULL, send_to_the_victim, victim);
+        assert_int_equal(waitpid(all.pid[1], &status, WUNTRACED), all.pid[1]);
+        *victim = all.pid[1];
+        usleep(300000);
+        kill(all.pid[1], SIGKILL);
+        ranks_wait(&all, 10 * test_slowness());
+        for (int r = 0; r < 3; r += 2) assert_int_equal(all.status[r], 0);
+    }
+    over(NULL, NULL);
+}
+
 /* ---- case 20: a rank that never comes ---- */
 
 static void case_20(void **state)
@@ -279,8 +317,8 @@ static void test_others_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(case_18), cmocka_unit_test(case_20), cmocka_unit_test(case_21),
-        cmocka_unit_test(test_abort), cmocka_unit_test(test_others_calls),
+        cmocka_unit_test(case_18), cmocka_unit_test(test_killed_before_the_link), cmocka_unit_test(case_20),
+        cmocka_unit_test(case_21), cmocka_unit_test(test_abort), cmocka_unit_test(test_others_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,6 +24,7 @@
 #include <string.h>
 
 enum { NAMED = 8, SHRINK_HEAD = 28 };
+#define LOOK_S 0.05 /* how often a wait looks whether it is to end */
 
 enum word { PROPOSES, IS_DONE, GAVE_UP, REFUSES, WORDS };
 
@@ -292,7 +293,9 @@ static rondo_result check_call(rd_member *member, const bool *exclude)
     return RONDO_SUCCESS;
 }
 
-static rondo_result reach_agreement(rd_member *member, const bool *exclude, int64_t deadline)
+static bool is_stopped(const _Atomic int *stop) { return stop && *stop; }
+
+static rondo_result reach_agreement(rd_member *member, const bool *exclude, int64_t deadline, const _Atomic int *stop)
 {
     rd_agreement *a = member->agreement;
     a->listed = exclude != NULL;
@@ -306,16 +309,20 @@ static rondo_result reach_agreement(rd_member *member, const bool *exclude, int6
             a->number = member->proposals[rank].number;
     say(member, PROPOSES);
     consider(member);
-    while (a->result == RONDO_IN_PROGRESS && rd_now() < deadline) rd_member_wait(member, deadline);
+    while (a->result == RONDO_IN_PROGRESS && rd_now() < deadline && !is_stopped(stop)) {
+        int64_t look = rd_deadline(LOOK_S);
+        rd_member_wait(member, look < deadline ? look : deadline);
+    }
     member->last_agreement = a->number > member->last_agreement ? a->number : member->last_agreement;
     if (a->result == RONDO_IN_PROGRESS) {
         say(member, GAVE_UP);
-        return timed_out(member);
+        return is_stopped(stop) ? rd_fail(RONDO_ABORTED, "shrink: rondo_comm_abort was called meanwhile") : timed_out(member);
     }
     return a->result == RONDO_SUCCESS ? RONDO_SUCCESS : rd_fail(a->result, "%s", a->text);
 }
 
-rondo_result rd_member_agree(rd_member *member, const bool *exclude, int64_t deadline, bool *present, uint64_t *number)
+rondo_result rd_member_agree(rd_member *member, const bool *exclude, int64_t deadline, const _Atomic int *stop, bool *present,
+                             uint64_t *number)
 {
     rd_agreement agreement = {.result = RONDO_IN_PROGRESS};
     size_t bytes = set_bytes(member);
@@ -326,7 +333,7 @@ rondo_result rd_member_agree(rd_member *member, const bool *exclude, int64_t dea
     rondo_result result = check_call(member, exclude);
     if (result == RONDO_SUCCESS) {
         member->agreement = &agreement;
-        result = reach_agreement(member, exclude, deadline);
+        result = reach_agreement(member, exclude, deadline, stop);
         member->agreement = NULL;
     }
     rd_service_unlock();

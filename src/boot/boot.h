@@ -165,10 +165,12 @@ rondo_result rd_member_collect(rd_member *member, int64_t deadline, rd_answer *a
  * by rank: who is left out, whether dead or not, the same on all that take part; NULL: those whom the survivors agree
  * to be gone, also those that go meanwhile. *present, by rank, and *number, which grows with each agreement of this
  * communicator, are the same on all.
+ * RONDO_ABORTED within 0.1 s once *stop (NULL: never) is not 0; to the others this rank has not come then.
  * RONDO_TIMEOUT names who did not come, RONDO_MISMATCH two ranks whose lists differ. RONDO_REMOTE_ERROR on all when a
  * rank that is not in the list is gone. One that dies once somebody knows of the agreement is still present on all, and
  * rd_member_is_gone soon. */
-rondo_result rd_member_agree(rd_member *member, const bool *exclude, int64_t deadline, bool *present, uint64_t *number);
+rondo_result rd_member_agree(rd_member *member, const bool *exclude, int64_t deadline, const _Atomic int *stop, bool *present,
+                             uint64_t *number);
 
 /* Says goodbye, forgets the member. Never waits for a peer. NULL is fine. */
 void rd_member_close(rd_member *member);

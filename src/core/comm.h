@@ -37,7 +37,8 @@ typedef struct rd_schedule {
 
 /* Why a communicator has ended; set once, by whoever comes first, in any thread. */
 typedef struct rd_stop {
-    _Atomic int word; /* 0: it runs; else a rondo_result, stored with release after text */
+    _Atomic int word;    /* 0: it runs; else a rondo_result, stored with release after text */
+    _Atomic int aborted; /* by rondo_comm_abort, whatever the word says: a shrink runs on what has ended */
     pthread_mutex_t lock;
     char text[RD_ERROR_BYTES];
 } rd_stop;

@@ -6,8 +6,10 @@
 #include "transport/transport.h"
 
 #include <poll.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #define SLOTS 4
@@ -16,6 +18,7 @@
 #define MOST_SLOTS 64
 #define LOOK_S 0.05          /* how often a wait for a peer's answer looks whether the communicator has ended */
 #define ANSWER_S 1.0         /* an answer's few bytes fit into any socket */
+#define REASON_S 1.0         /* how long a broken connection waits for the control plane to say why */
 
 _Static_assert(RD_HELLO_BYTES <= sizeof((rd_greeting *)0)->data, "a greeting holds a hello");
 
@@ -69,16 +72,21 @@ static rondo_result no_answer(const rondo_comm *comm, int peer)
 /* A transport, and a connection to the peer by which to make a link. */
 static rondo_result reach(rondo_comm *comm, rd_lane lane, int peer, int64_t deadline, const rondo_transport **transport, int *fd)
 {
-    char why[256];
+    char why[256], lost[512] = "";
     for (;;) {
         *transport = rd_transport_choose((rondo_reach)comm->links.reach[peer], rd_forced_transport(comm), why, sizeof why);
-        if (!*transport) return rd_fail(RONDO_INVALID_USAGE, "no link from rank %d to rank %d: %s", comm->rank, peer, why);
+        if (!*transport)
+            return rd_fail(lost[0] ? RONDO_REMOTE_ERROR : RONDO_INVALID_USAGE, "no link from rank %d to rank %d: %s%s%s", comm->rank,
+                           peer, why, lost[0] ? "; tried as one host: " : "", lost);
         bool over_unix = (*transport)->reach != RONDO_REACH_NETWORK;
         rondo_result result = rd_member_visit(comm->member, peer, (int)lane, over_unix, deadline, fd);
         if (result == RONDO_SUCCESS) break;
         if (result == RONDO_TIMEOUT) return no_answer(comm, peer);
-        if (comm->links.reach[peer] != RONDO_REACH_HOST || rd_member_is_gone(comm->member, peer)) return result;
+        if (comm->links.reach[peer] != RONDO_REACH_HOST || result != RONDO_REMOTE_ERROR || rd_comm_stopped(comm) ||
+            rd_member_is_gone(comm->member, peer))
+            return result;
         comm->links.reach[peer] = RONDO_REACH_NETWORK;
+        snprintf(lost, sizeof lost, "%s", rd_last_error());
     }
     rd_log(RD_LOG_INFO, "rank %d -> rank %d, on demand: %s", comm->rank, peer, why);
     return RONDO_SUCCESS;
@@ -113,6 +121,22 @@ static rondo_result await_answer(rondo_comm *comm, int fd, int peer, rondo_offer
     return rd_hello_recv(fd, &hello, answer, rd_deadline(ANSWER_S));
 }
 
+/* The connection often hears of a peer's end first; the control plane knows who ended and how. */
+static rondo_result reason_why(rondo_comm *comm, int peer, rondo_result result)
+{
+    char own[RD_ERROR_BYTES], name[256];
+    snprintf(own, sizeof own, "%s", rd_last_error());
+    for (int64_t until = rd_deadline(REASON_S); rd_now() < until && !rd_member_is_gone(comm->member, peer);) {
+        if (rd_comm_stopped(comm)) break;
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    }
+    rondo_result stop = rd_comm_stopped(comm);
+    if (stop) return rd_fail(stop, "%s", comm->stop.text);
+    rd_member_peer_name(comm->member, peer, name, sizeof name);
+    if (rd_member_is_gone(comm->member, peer)) return rd_fail(RONDO_REMOTE_ERROR, "%s left while a link to it was being made", name);
+    return rd_fail(result, "no link from rank %d to %s: %s", comm->rank, name, own);
+}
+
 rondo_result rd_links_make(rondo_comm *comm, rd_lane lane, int peer, int64_t deadline)
 {
     rd_wire *wire = rd_links_out(&comm->links, comm->size, lane, peer);
@@ -135,9 +159,12 @@ rondo_result rd_links_make(rondo_comm *comm, rd_lane lane, int peer, int64_t dea
     if (result == RONDO_SUCCESS) result = await_answer(comm, fd, peer, &answer, deadline);
     if (result == RONDO_SUCCESS) result = transport->complete(link, &answer);
     if (!transport->sockets) close(fd);
-    if (result == RONDO_SUCCESS) wire->link = link;
-    else link->ops->close(link);
-    return result;
+    if (result == RONDO_SUCCESS) {
+        wire->link = link;
+        return RONDO_SUCCESS;
+    }
+    link->ops->close(link);
+    return result == RONDO_TIMEOUT ? result : reason_why(comm, peer, result);
 }
 
 /* ---- The receiving end ---- */

@@ -50,11 +50,14 @@ static void give_up_if_bereft(rd_child *child)
     }
 }
 
-/* An abort of the parent ends the calls on it, and a split is one. */
+/* An abort of the parent ends the calls on it: splits and shrinks, too. */
 static void give_up_with_parent(rd_child *child)
 {
     rondo_result stop = child->outlives_parent ? RONDO_SUCCESS : rd_comm_stopped(child->parent);
-    if (stop && !rd_comm_stopped(child->comm)) rd_comm_give_up(child->comm, stop, child->parent->stop.text);
+    if (rd_comm_stopped(child->comm)) return;
+    if (stop) rd_comm_give_up(child->comm, stop, child->parent->stop.text);
+    else if (child->outlives_parent && atomic_load(&child->parent->stop.aborted))
+        rd_comm_give_up(child->comm, RONDO_ABORTED, "rondo_comm_abort was called while the communicator shrank");
 }
 
 static bool is_made(const rd_child *child) { return atomic_load_explicit(&child->comm->starting, memory_order_acquire) != RD_STARTING; }
@@ -208,7 +211,8 @@ static rondo_result make_survivors(rondo_comm *comm, const bool *excluded, rd_ch
     bool present[comm->size];
     child->members = calloc((size_t)comm->size, sizeof *child->members);
     if (!child->members) return rd_fail_errno("rondo_comm_shrink: no memory for %d ranks", comm->size);
-    RD_TRY(rd_member_agree(comm->member, excluded, rd_deadline(child->start.settings.timeout_s), present, &salt[1]));
+    RD_TRY(rd_member_agree(comm->member, excluded, rd_deadline(child->start.settings.timeout_s), &comm->stop.aborted,
+                           present, &salt[1]));
     for (int32_t r = 0; r < comm->size; r++)
         if (present[r]) child->members[child->count++] = r;
     RD_TRY(derive(child, salt));
@@ -225,6 +229,7 @@ static rondo_result shrink(rondo_comm *comm, const int *exclude, int n, rondo_co
     RD_TRY(settings_for(&child.start.settings, comm, config, "rondo_comm_shrink"));
     RD_TRY(check_excluded(comm, exclude, n, excluded));
     rd_tasks_drain(comm);
+    atomic_store(&comm->stop.aborted, 0); /* an abort before concerned the calls before */
     rondo_result result = make_survivors(comm, n ? excluded : NULL, &child);
     rd_child_free(&child);
     return result;

@@ -6,6 +6,7 @@
 void rd_stop_init(rd_stop *stop)
 {
     atomic_init(&stop->word, 0);
+    atomic_init(&stop->aborted, 0);
     pthread_mutex_init(&stop->lock, NULL);
     stop->text[0] = 0;
 }
@@ -56,6 +57,7 @@ static void end_while_it_may_start(rondo_comm *comm, rondo_result here, const ch
 void rd_comm_abort(rondo_comm *comm)
 {
     char news[128];
+    atomic_store(&comm->stop.aborted, 1);
     snprintf(news, sizeof news, "rank %d called rondo_comm_abort", comm->rank);
     end_while_it_may_start(comm, RONDO_ABORTED, "rondo_comm_abort was called on this communicator", RONDO_REMOTE_ERROR, news);
 }
