@@ -5,8 +5,8 @@
  *   reduce [-n RUNS] [-l LEVEL] [bytes...]     16 KiB (in the first cache) and 128 KiB (in the second) of each buffer
  *
  * The pass is that of flat for two ranks: two sources, of which the first is a slot that the result is written back to,
- * and the output. Its float32 sum is measured in turns with each pair, so that both meet the same machine; the figure is
- * the quotient of the fastest of RUNS (40) turns each.
+ * and the output. Its float32 sum is measured in turns with each pair, so that both meet the same machine: the figure
+ * is the quotient of the fastest of RUNS (40) turns each.
  *
  * The values lie around 1, and what the operator leaves in the slot does, too: no NaN, no subnormals. AVG is over three
  * ranks, which needs both its scale and its divisor.
