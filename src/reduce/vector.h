@@ -303,6 +303,11 @@ RD_INLINE v_uint8 load_vector(const unsigned char *from)
 }
 RD_INLINE void store_vector(unsigned char *to, v_uint8 vector) { memcpy(to, &vector, sizeof vector); }
 
+RD_INLINE void store_vectors(unsigned char *to, const v_uint8 *vectors, size_t bytes)
+{
+    for (size_t i = 0; i < bytes / RD_VECTOR_BYTES; i++) store_vector(to + i * RD_VECTOR_BYTES, vectors[i]);
+}
+
 /* Stores one byte back to every line that begins in [from, from + bytes), and to the one that from lies in. A processor
  * that is about to write a line asks for it exclusively; one that only reads it leaves a copy with its last writer,
  * whose next store must then wait until that copy is given up. */
