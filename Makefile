@@ -86,6 +86,11 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(BUILD)/librondo.so
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $< -L$(BUILD) -lrondo -Wl,-rpath,'$$ORIGIN/..' -lm
 
+# This one measures what is inside.
+$(BUILD)/bench/reduce: $(BUILD)/obj/bench/reduce.o $(BUILD)/librondo.a
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
 # This test sees every call that a socket link makes.
 LDFLAGS_test_link_tcp = -Wl,--wrap=sendmsg,--wrap=recvmsg
 LDFLAGS_test_exec_tcp = $(LDFLAGS_test_link_tcp)

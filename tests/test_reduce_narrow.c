@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The four narrow float types, value by value: every pattern of 8 and of 16 bits is widened, every float32 at and
- * beside the middle between two neighbours is narrowed, every pair of float8 is reduced.
+ * beside the middle between two neighbours is narrowed, every pair of float8 is reduced, every 16 bits are with others.
  */
 #include "test_reduce.h"
 
@@ -131,25 +131,54 @@ static void any_float32_narrows(void **state)
     }
 }
 
+/* Elements of a and of b, reduced for three ranks at every level. */
+static void check_pairs(rondo_dtype type, rondo_op op, const void *a, const void *b)
+{
+    static uint16_t out[PATTERNS], wanted[PATTERNS];
+    size_t bytes = rd_dtype_bytes(type);
+    rd_pass pass = {.count = PATTERNS, .sources = 2, .outputs = 1, .finish = true, .source = {a, b}, .output = {out}};
+    for (size_t i = 0; i < PATTERNS; i++) {
+        uint64_t term[2] = {read_bits(a, i, bytes), read_bits(b, i, bytes)};
+        write_bits(wanted, i, bytes, expected(type, op, 3, &pass, term));
+    }
+    FOR_EACH_LEVEL(level) {
+        run(type, op, 3, level, &pass);
+        for (size_t i = 0; i < PATTERNS; i++)
+            if (read_bits(out, i, bytes) != read_bits(wanted, i, bytes))
+                fail_msg("%s %s, %s: %llx and %llx give %llx, not %llx", rd_dtype_name(type), rd_op_name(op),
+                         rd_cpu_level_name(level), (unsigned long long)read_bits(a, i, bytes),
+                         (unsigned long long)read_bits(b, i, bytes), (unsigned long long)read_bits(out, i, bytes),
+                         (unsigned long long)read_bits(wanted, i, bytes));
+    }
+}
+
 static void every_pair_of_float8(void **state)
 {
     (void)state;
-    static uint8_t a[PATTERNS], b[PATTERNS], out[PATTERNS], wanted[PATTERNS];
+    static uint8_t a[PATTERNS], b[PATTERNS];
     for (size_t i = 0; i < PATTERNS; i++) a[i] = (uint8_t)i, b[i] = (uint8_t)(i >> 8);
     for (rondo_dtype type = RONDO_FLOAT8E4M3; type <= RONDO_FLOAT8E5M2; type++)
-        FOR_EACH_OP(op) {
-            rd_pass pass = {
-                .count = PATTERNS, .sources = 2, .outputs = 1, .finish = true, .source = {a, b}, .output = {out}};
-            for (size_t i = 0; i < PATTERNS; i++)
-                wanted[i] = (uint8_t)expected(type, op, 3, &pass, (const uint64_t[]){a[i], b[i]});
-            FOR_EACH_LEVEL(level) {
-                run(type, op, 3, level, &pass);
+        FOR_EACH_OP(op) check_pairs(type, op, a, b);
+}
+
+/* Every value beside one from each edge of the type, negative NaN and infinity among them, and beside any others. */
+static void every_16_bits_beside_others(void **state)
+{
+    (void)state;
+    static uint16_t a[PATTERNS], b[PATTERNS];
+    for (rondo_dtype type = 0; type < RONDO_DTYPES; type++) {
+        if (!rd_dtype_narrow(type) || rd_dtype_bytes(type) != 2) continue;
+        uint16_t one = (uint16_t)(1u << layout_of(type).fraction_bits), top = 0x8000u - one;
+        uint16_t others[] = {0,       0x8000, 1,       0x8001,  one - 1, one,     0x8000 | (one + 1), top - 1,
+                             top / 2, top,    top + 1, 0x8000u | top,     0xffff, 0x8000u | (top - 1)};
+        for (size_t i = 0; i < PATTERNS; i++) a[i] = (uint16_t)i;
+        FOR_EACH_OP(op)
+            for (size_t o = 0; o <= sizeof others / sizeof *others; o++) {
                 for (size_t i = 0; i < PATTERNS; i++)
-                    if (out[i] != wanted[i])
-                        fail_msg("%s %s, %s: %02x and %02x give %02x, not %02x", rd_dtype_name(type), rd_op_name(op),
-                                 rd_cpu_level_name(level), a[i], b[i], out[i], wanted[i]);
+                    b[i] = o < sizeof others / sizeof *others ? others[o] : (uint16_t)random_bits();
+                check_pairs(type, op, a, b);
             }
-        }
+    }
 }
 
 /* 256 and seven times 1: rounded once it is 264, rounded at each hop it would stay 256. */
@@ -193,6 +222,7 @@ int main(void)
         cmocka_unit_test(the_middle_between_neighbours_rounds_to_even),
         cmocka_unit_test(any_float32_narrows),
         cmocka_unit_test(every_pair_of_float8),
+        cmocka_unit_test(every_16_bits_beside_others),
         cmocka_unit_test(sums_are_rounded_once),
         cmocka_unit_test(float8_saturates),
     };

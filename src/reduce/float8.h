@@ -72,7 +72,7 @@ RD_INLINE v_uint16 round_to_byte(v_uint16 half, int place, uint16_t infinity, st
     if (!exact) magnitude = given + (uint16_t)((1 << (place - 1)) - 1) + ((given >> place) & 1);
     int16_t limit = (int16_t)((exact ? type.infinity : type.largest) << place);
     magnitude = (v_uint16)min_int16((v_int16)magnitude, (v_int16){0} + limit) << (8 - place);
-    return replace_above(magnitude | (half & RD_SIGN), given, infinity, (uint16_t)(type.nan << 8));
+    return replace_above_uint16(magnitude | (half & RD_SIGN), given, infinity, (uint16_t)(type.nan << 8));
 }
 RD_INLINE v_uint8 join_bytes(v_uint16 even, v_uint16 odd) { return (v_uint8)((even >> 8) | (odd & 0xff00)); }
 

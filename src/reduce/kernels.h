@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * kernels.h - all kernels of one level: included by kernels_LEVEL.c, with RD_KERNELS, the name of its table, and
- * RD_VECTOR_BYTES. Reading order: vector.h, native.h, narrow.h, float8.h, pass.h.
+ * RD_VECTOR_BYTES.
+ *
+ * Reading order: vector.h, native.h, order.h, narrow.h, float8.h, pass.h.
  */
 #include "reduce/float8.h"
-#include "reduce/native.h"
+#include "reduce/order.h"
 #include "reduce/table.h"
 
 #define RD_NAME_(a, b) a##_##b
@@ -130,11 +132,25 @@ static size_t rd_head(const struct rd_call *call, size_t step)
 #define RD_WIDE 8
 #define RD_ALIGNED 0
 #include "reduce/pass.h"
+#define RD_TYPE ordered_float16
+#define RD_LANE ordered_float16
+#define RD_BYTES 2
+#define RD_WIDE 2
+#define RD_ALIGNED 0
+#define RD_ORDERED_TYPE
+#include "reduce/pass.h"
 #define RD_TYPE float16
 #define RD_LANE float32
 #define RD_BYTES 2
 #define RD_WIDE 4
 #define RD_ALIGNED 0
+#include "reduce/pass.h"
+#define RD_TYPE ordered_bfloat16
+#define RD_LANE ordered_bfloat16
+#define RD_BYTES 2
+#define RD_WIDE 2
+#define RD_ALIGNED 0
+#define RD_ORDERED_TYPE
 #include "reduce/pass.h"
 #define RD_TYPE bfloat16
 #define RD_LANE float32
@@ -142,11 +158,25 @@ static size_t rd_head(const struct rd_call *call, size_t step)
 #define RD_WIDE 4
 #define RD_ALIGNED 0
 #include "reduce/pass.h"
+#define RD_TYPE ordered_float8e4m3
+#define RD_LANE ordered_float8e4m3
+#define RD_BYTES 1
+#define RD_WIDE 1
+#define RD_ALIGNED 0
+#define RD_ORDERED_TYPE
+#include "reduce/pass.h"
 #define RD_TYPE float8e4m3
 #define RD_LANE float32
 #define RD_BYTES 1
 #define RD_WIDE 4
 #define RD_ALIGNED 1
+#include "reduce/pass.h"
+#define RD_TYPE ordered_float8e5m2
+#define RD_LANE ordered_float8e5m2
+#define RD_BYTES 1
+#define RD_WIDE 1
+#define RD_ALIGNED 0
+#define RD_ORDERED_TYPE
 #include "reduce/pass.h"
 #define RD_TYPE float8e5m2
 #define RD_LANE float32

@@ -46,6 +46,35 @@ RD_INLINE void separate(const v_float32 from[2], v_float32 to[2])
     to[1] = __builtin_shufflevector(low, high, RD_ODD);
 }
 
+/* ---- Two vectors of 32-bit lanes as one of 16-bit lanes ------------------------------------------------------- */
+
+/* Lanes 0, 2, 4 ... of the first, 1, 3, 5 ... of the second. */
+RD_INLINE v_uint16 alternate(v_uint32 even, v_uint32 odd)
+{
+#if RD_VECTOR_BYTES == 64
+    return (v_uint16)_mm512_mask_blend_epi16(0xaaaaaaaa, (__m512i)even, (__m512i)odd);
+#elif RD_VECTOR_BYTES == 32
+    return (v_uint16)_mm256_blend_epi16((__m256i)even, (__m256i)odd, 0xaa);
+#else
+    return (v_uint16)((even & 0xffff) | (odd & 0xffff0000));
+#endif
+}
+RD_INLINE v_uint16 upper_halves(v_uint32 even, v_uint32 odd) { return alternate(even >> 16, odd); }
+RD_INLINE v_uint16 lower_halves(v_uint32 even, v_uint32 odd) { return alternate(even, odd << 16); }
+
+/* Nearest, ties to even: one more where the rest, that 2^-16 of the last bit, is more than half, or half and the last
+ * bit is set. A rest of 0 stays 0. */
+RD_INLINE v_uint16 round_up(v_uint16 kept, v_uint16 rest)
+{
+    v_uint16 even = ~kept & 1;
+#ifdef __x86_64__
+    v_uint16 less = (v_uint16)RD_X86(subs_epu16)((rd_x86_integer)rest, (rd_x86_integer)even);
+#else
+    v_uint16 less = rest - ((v_uint16)(rest != 0) & even);
+#endif
+    return kept + (less >> 15);
+}
+
 /* ---- float16 ------------------------------------------------------------------------------------------------- */
 
 #if RD_VECTOR_BYTES == 64
@@ -149,18 +178,15 @@ RD_INLINE void load_bfloat16(const unsigned char *from, v_float32 to[4])
         to[2 * i + 1] = (v_float32)(pairs & 0xffff0000);
     }
 }
-RD_INLINE v_uint32 round_bfloat16(v_float32 value)
-{
-    v_uint32 bits = (v_uint32)value;
-    return bits + 0x7fff + ((bits >> 16) & 1);
-}
 RD_INLINE void pack_bfloat16(const v_float32 from[4], v_uint8 to[4], bool exact)
 {
     (void)exact;
     v_float32 settled[4] = {from[0], from[1], from[2], from[3]};
     settle_float32(settled);
-    for (int i = 0; i < 2; i++)
-        to[i] = (v_uint8)((round_bfloat16(settled[2 * i]) >> 16) | (round_bfloat16(settled[2 * i + 1]) & 0xffff0000));
+    for (int i = 0; i < 2; i++) {
+        v_uint32 even = (v_uint32)settled[2 * i], odd = (v_uint32)settled[2 * i + 1];
+        to[i] = (v_uint8)round_up(upper_halves(even, odd), lower_halves(even, odd));
+    }
 }
 RD_INLINE void order_bfloat16(const v_float32 from[4], v_float32 to[4])
 {

@@ -25,14 +25,18 @@ struct rd_factors {
     }                                                                                                                  \
     RD_INLINE void lanes_##type(const v_##type from[4], v_##type to[4]) { order_##type(from, to); }
 
-/* Signed sums and products are taken unsigned: they wrap, and have the same bits. */
-#define RD_INTEGER(type, bits)                                                                                         \
-    RD_LANES(type)                                                                                                     \
+/* Stored as they are. */
+#define RD_UNCHANGED(type)                                                                                             \
     RD_INLINE void pack_##type(const v_##type from[4], v_uint8 to[4], bool exact)                                      \
     {                                                                                                                  \
         (void)exact;                                                                                                   \
         for (int i = 0; i < 4; i++) to[i] = (v_uint8)from[i];                                                          \
-    }                                                                                                                  \
+    }
+
+/* Signed sums and products are taken unsigned: they wrap, and have the same bits. */
+#define RD_INTEGER(type, bits)                                                                                         \
+    RD_LANES(type)                                                                                                     \
+    RD_UNCHANGED(type)                                                                                                 \
     RD_INLINE v_##type combine_##type(rondo_op op, v_##type a, v_##type b)                                             \
     {                                                                                                                  \
         switch (op) {                                                                                                  \

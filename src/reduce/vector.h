@@ -58,7 +58,7 @@ typedef __m128i rd_x86_integer;
     {                                                                                                                  \
         return (v_##type)RD_X86(min_##suffix)((rd_x86_integer)a, (rd_x86_integer)b);                                   \
     }
-#define RD_ORDER(type)                                                                                                 \
+#define RD_ORDER_ANY(type)                                                                                             \
     RD_INLINE v_##type max_##type(v_##type a, v_##type b)                                                              \
     {                                                                                                                  \
         v_##type greater = (v_##type)(a > b);                                                                          \
@@ -75,23 +75,25 @@ RD_ORDER_X86(int8, epi8)
 RD_ORDER_X86(uint8, epu8)
 RD_ORDER_X86(int32, epi32)
 RD_ORDER_X86(uint32, epu32)
+RD_ORDER_X86(uint16, epu16)
 #else
-RD_ORDER(int8)
-RD_ORDER(uint8)
-RD_ORDER(int32)
-RD_ORDER(uint32)
+RD_ORDER_ANY(int8)
+RD_ORDER_ANY(uint8)
+RD_ORDER_ANY(int32)
+RD_ORDER_ANY(uint32)
+RD_ORDER_ANY(uint16)
 #endif
 #if RD_VECTOR_BYTES == 64
 RD_ORDER_X86(int64, epi64)
 RD_ORDER_X86(uint64, epu64)
 #else
-RD_ORDER(int64)
-RD_ORDER(uint64)
+RD_ORDER_ANY(int64)
+RD_ORDER_ANY(uint64)
 #endif
 #ifdef __x86_64__
 RD_ORDER_X86(int16, epi16)
 #else
-RD_ORDER(int16)
+RD_ORDER_ANY(int16)
 #endif
 
 /* Floats: a NaN wins, +0 > -0. `nan` is all ones where one of the two is a NaN: or-ing it in makes the lane a NaN.
@@ -181,20 +183,32 @@ RD_INLINE bool any_nan_float64(const v_float64 a[4]) { return any_bit(RD_ANY_NAN
 RD_CANONICAL_NAN(float32, v_uint32, 0x7fc00000u)
 RD_CANONICAL_NAN(float64, v_uint64, 0x7ff8000000000000u)
 
-/* value, and `with` where magnitude (15 bits) is above limit. */
-RD_INLINE v_uint16 replace_above(v_uint16 value, v_uint16 magnitude, uint16_t limit, uint16_t with)
-{
+/* value, and `with` where magnitude (one bit less than the element) is above limit. */
 #if RD_VECTOR_BYTES == 64
-    __mmask32 above = _mm512_cmpgt_epi16_mask((__m512i)magnitude, _mm512_set1_epi16((short)limit));
-    return (v_uint16)_mm512_mask_mov_epi16((__m512i)value, above, _mm512_set1_epi16((short)with));
+#define RD_REPLACE_ABOVE(bits, scalar, suffix)                                                                         \
+    RD_INLINE v_u##bits replace_above_u##bits(v_u##bits value, v_u##bits magnitude, unsigned limit, unsigned with)     \
+    {                                                                                                                  \
+        __m512i than = _mm512_set1_##suffix((scalar)limit), other = _mm512_set1_##suffix((scalar)with);                \
+        return (v_u##bits)_mm512_mask_mov_##suffix(                                                                    \
+            (__m512i)value, _mm512_cmpgt_##suffix##_mask((__m512i)magnitude, than), other);                            \
+    }
 #elif RD_VECTOR_BYTES == 32
-    __m256i above = _mm256_cmpgt_epi16((__m256i)magnitude, _mm256_set1_epi16((short)limit));
-    return (v_uint16)_mm256_blendv_epi8((__m256i)value, _mm256_set1_epi16((short)with), above);
+#define RD_REPLACE_ABOVE(bits, scalar, suffix)                                                                         \
+    RD_INLINE v_u##bits replace_above_u##bits(v_u##bits value, v_u##bits magnitude, unsigned limit, unsigned with)     \
+    {                                                                                                                  \
+        __m256i than = _mm256_set1_##suffix((scalar)limit), other = _mm256_set1_##suffix((scalar)with);                \
+        return (v_u##bits)_mm256_blendv_epi8((__m256i)value, other, _mm256_cmpgt_##suffix((__m256i)magnitude, than));  \
+    }
 #else
-    v_uint16 above = (v_uint16)((v_int16)magnitude > (int16_t)limit);
-    return RD_SELECT(above, (v_uint16){0} + with, value);
+#define RD_REPLACE_ABOVE(bits, scalar, suffix)                                                                         \
+    RD_INLINE v_u##bits replace_above_u##bits(v_u##bits value, v_u##bits magnitude, unsigned limit, unsigned with)     \
+    {                                                                                                                  \
+        v_u##bits above = (v_u##bits)((v_##bits)magnitude > (scalar)limit);                                            \
+        return RD_SELECT(above, (v_u##bits){0} + (u##bits##_t)with, value);                                            \
+    }
 #endif
-}
+RD_REPLACE_ABOVE(int8, char, epi8)
+RD_REPLACE_ABOVE(int16, short, epi16)
 
 /* ---- Products of integers ------------------------------------------------------------------------------------ */
 
@@ -288,6 +302,11 @@ RD_INLINE v_uint8 load_vector(const unsigned char *from)
     return vector;
 }
 RD_INLINE void store_vector(unsigned char *to, v_uint8 vector) { memcpy(to, &vector, sizeof vector); }
+
+RD_INLINE void store_vectors(unsigned char *to, const v_uint8 *vectors, size_t bytes)
+{
+    for (size_t i = 0; i < bytes / RD_VECTOR_BYTES; i++) store_vector(to + i * RD_VECTOR_BYTES, vectors[i]);
+}
 
 /* Stores one byte back to every line that begins in [from, from + bytes), and to the one that from lies in. A processor
  * that is about to write a line asks for it exclusively; one that only reads it leaves a copy with its last writer,
