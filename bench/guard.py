@@ -41,7 +41,8 @@ class Case:
 
 def cases_of(program):
     """What compiled the program, and its cases in the order in which it runs them."""
-    compiler, *lines = subprocess.run([program, "--list"], capture_output=True, text=True, check=True).stdout.splitlines()
+    listed = subprocess.run([program, "--list"], capture_output=True, text=True, check=True)
+    compiler, *lines = listed.stdout.splitlines()
     words = [line.split(" ", 2) for line in lines]
     return compiler, [Case(int(few), int(many), name) for few, many, name in words]
 
@@ -123,13 +124,15 @@ def read_figures(path):
 def write_figures(path, compiler, counted):
     with open(path, "w") as file:
         file.write(f"{HEAD}{compiler}\n")
-        file.writelines(f"{figure:>10.0f} {allocations:>5.1f}  {name}\n" for name, (figure, allocations) in counted.items())
+        file.writelines(f"{instructions:>10.0f} {allocations:>5.1f}  {name}\n"
+                        for name, (instructions, allocations) in counted.items())
 
 
 def compare(counted, figures):
     """The table; whether all is as it was."""
     good = True
-    print(f"{'instructions':>12} {'accepted':>10} {'change':>7}  {'allocations':>11} {'accepted':>8}  call of all ranks")
+    print(f"{'instructions':>12} {'accepted':>10} {'change':>7}  {'allocations':>11} {'accepted':>8}  "
+          "call of all ranks")
     for name, (now, allocations) in counted.items():
         before, allocated = figures.get(name, (0, 0.0))
         fits = before > 0 and abs(now / before - 1) <= TOLERANCE and abs(allocations - allocated) < 0.1

@@ -25,7 +25,8 @@ enum { MOST_RANKS = 4, MOST_BYTES = 1 << 20, KIB = 1 << 10, DEADLINE_S = 100, AS
 /* PLAIN: an all-reduce of one rank without a group, the other's is on a stream. */
 typedef enum what { ALL_REDUCE, PLAIN, REDUCE_SCATTER, ALL_GATHER, BROADCAST, MESSAGE, WHATS } what;
 
-static const char *const names[WHATS] = {"all_reduce", "all_reduce", "reduce_scatter", "all_gather", "broadcast", "send/recv"};
+static const char *const names[WHATS] = {"all_reduce", "all_reduce", "reduce_scatter",
+                                         "all_gather", "broadcast",  "send/recv"};
 
 /* Ranks and algorithm make a team; those of one team stand together, since each is started once. */
 static const struct guard_case {
@@ -175,7 +176,8 @@ static void start(team *t, const struct guard_case *c)
     config.algo = c->algo;
     check(rondo_get_unique_id(&id), "rondo_get_unique_id");
     check(rondo_group_start(), "rondo_group_start");
-    for (int r = 0; r < c->ranks; r++) check(rondo_init_rank(&t->comms[r], c->ranks, id, r, &config), "rondo_init_rank");
+    for (int r = 0; r < c->ranks; r++)
+        check(rondo_init_rank(&t->comms[r], c->ranks, id, r, &config), "rondo_init_rank");
     check(rondo_group_end(), "the start of the ranks");
     check(rondo_stream_create(&t->stream, t->comms[c->ranks - 1]), "rondo_stream_create");
 }
