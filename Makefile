@@ -8,6 +8,7 @@
 # make format     clang-format on the lines that differ from the last commit; FILES="a.c b.h": on whole files
 # make coverage   runs the tests and reports which lines of src/ they reach
 # make bench-peers   Rondo beside Open MPI and MPICH: tables, goals and a plot into bench/
+# make bench-guard   instructions per call, beside those of bench/guard.txt; ACCEPT=1 writes that file
 # V=1 shows the commands. demo and check install missing Debian packages when they can.
 
 # ---- Settings ------------------------------------------------------------------------------------------------
@@ -47,7 +48,7 @@ BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 object    = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 
-.PHONY: all demo check check-long check-layers chaos asan ubsan tsan lint bench-peers deps clean tests run-tests
+.PHONY: all demo check check-long check-layers chaos asan ubsan tsan lint bench-peers bench-guard deps clean tests run-tests
 .PHONY: install uninstall coverage format
 all: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
 
@@ -114,6 +115,7 @@ demo:
 
 check:
 	@$(MAKE) --no-print-directory deps NEED="$(CHECK_PACKAGES)"
+	@$(MAKE) --no-print-directory deps NEED=valgrind || echo "going on without: what calls cost is not counted"
 	@$(MAKE) --no-print-directory -j$(JOBS) all tests
 	@$(MAKE) --no-print-directory check-layers run-tests
 
@@ -149,6 +151,12 @@ bench-peers:
 	@$(MAKE) --no-print-directory deps NEED="$(PACKAGES) $(PEER_PACKAGES)"
 	@$(MAKE) --no-print-directory -j$(JOBS) $(addprefix $(BUILD)/,rondo peers/rondo peers/openmpi peers/mpich)
 	@bench/peers/peers.py $(BUILD)
+
+# What the instructions of a call depend on is in one build; valgrind counts them. `make check` does so, too.
+bench-guard:
+	@$(MAKE) --no-print-directory deps NEED="$(PACKAGES) python3 valgrind"
+	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/bench/guard_calls
+	@bench/guard.py $(BUILD) $(if $(ACCEPT),--accept)
 
 # ---- Other checks --------------------------------------------------------------------------------------------
 SEED   ?=

@@ -262,6 +262,8 @@ static int run_rank(const rd_bench_options *options)
 int rd_cli_bench(int argc, char **argv)
 {
     rd_bench_options options;
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--startup") == 0) return rd_bench_startup(argc, argv);
     int status = rd_bench_parse(&options, argc, argv);
     if (status >= 0) return status;
     if (options.json && rd_bench_is_first() && !rd_json_check(options.json)) return 1;

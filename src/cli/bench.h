@@ -10,6 +10,7 @@
  *   bench_measure.c  one row
  *   bench_report.c   the table
  *   bench_json.c     the same for programs
+ *   bench_startup.c  --startup: how long ranks take to be there, and what they hold
  */
 #ifndef RD_CLI_BENCH_H
 #define RD_CLI_BENCH_H
@@ -157,5 +158,10 @@ void rd_bench_print_foot(const rd_bench *bench, const rd_row *rows, int count);
 /* False when the file cannot be written, which it says. */
 bool rd_json_check(const char *path);
 bool rd_json_write(const rd_bench *bench, const rd_row *rows, int count);
+
+/* ---- Starting ---- */
+
+/* `rondo bench --startup`, whose options are its own. Returns the exit status. */
+int rd_bench_startup(int argc, char **argv);
 
 #endif

@@ -41,6 +41,7 @@ static const char help[] =
     "      --no-limits         do not measure what the machine allows\n"
     "      --no-pin            do not bind ranks to processors\n"
     "      --json FILE         write the results as JSON, too\n"
+    "      --startup           measure how long ranks take to start, instead; rondo bench --startup --help\n"
     "  -h, --help              this text\n"
     "\n"
     "Before each timed call every rank rewrites its buffer, as a training step does, and all ranks meet; a call takes\n"
@@ -86,6 +87,7 @@ enum option_id {
     OPT_NO_LIMITS,
     OPT_NO_PIN,
     OPT_JSON,
+    OPT_STARTUP, /* bench_startup.c has it; here so that it is known */
     OPT_PROGRESS, /* from the process that starts the ranks */
     OPT_PLANT     /* for the test */
 };
@@ -114,6 +116,7 @@ static const struct option known[] = {
     {"no-limits", no_argument, NULL, OPT_NO_LIMITS},
     {"no-pin", no_argument, NULL, OPT_NO_PIN},
     {"json", WITH, NULL, OPT_JSON},
+    {"startup", no_argument, NULL, OPT_STARTUP},
     {"help", no_argument, NULL, OPT_HELP},
     {"progress", no_argument, NULL, OPT_PROGRESS},
     {"plant-wrong", WITH, NULL, OPT_PLANT},
