@@ -249,8 +249,10 @@ RONDO_API rondo_result rondo_stream_work(rondo_stream *stream, rondo_work **work
 RONDO_API rondo_result rondo_work_test(rondo_work *work);
 /* The same after a wait of at most timeout_s seconds; below 0: as long as it takes. */
 RONDO_API rondo_result rondo_work_wait(rondo_work *work, double timeout_s);
-/* then(context, result) is called once, when the work is done: on the stream's thread, which waits for it, or at once
- * if it is done already. It may make any call but wait for that stream. One for each work, else RONDO_INVALID_USAGE. */
+/* then(context, result) is called once, when the work is done: on the stream's thread, which goes on after it, or at
+ * once if it is done already. It must not wait for what is queued on streams: RONDO_INVALID_USAGE for calls without a
+ * stream, finalize, shrink and destroy on a communicator that has calls on streams, and for waiting for that stream.
+ * One for each work, else RONDO_INVALID_USAGE. */
 RONDO_API rondo_result rondo_work_then(rondo_work *work, rondo_work_fn then, void *context);
 /* Gives the handle back; the work goes on. NULL is fine. */
 RONDO_API void rondo_work_free(rondo_work *work);
@@ -258,10 +260,12 @@ RONDO_API void rondo_work_free(rondo_work *work);
 /* ---- Groups -------------------------------------------------------------------------------------------------
  *
  * Calls that this thread makes between start and end return at once and run together at the end, which returns when
- * those without a stream are done: on several communicators at the same time; on one communicator its collectives in
- * order, and small all-reduces of one type and operator that follow one another as one pass. All ranks must group
- * alike. Communicators may be made inside; their handles are there after the end. Groups may be nested: the outermost
- * counts. If a call inside is refused, nothing runs and end returns its result. */
+ * those without a stream are done: on several communicators at the same time; on one communicator its collectives one
+ * after the other, small all-reduces of one type and operator that follow one another as one pass, and beside them
+ * all messages. No call of a group may write what another one uses (RONDO_INVALID_ARGUMENT). All ranks must group
+ * alike. Communicators may be made inside (config->background means nothing there); their handles are there after
+ * the end, also those of a split that succeeded when something else in the group failed. Groups may be nested: the
+ * outermost counts. If a call inside is refused, nothing runs and end returns its result. */
 RONDO_API rondo_result rondo_group_start(void);
 RONDO_API rondo_result rondo_group_end(void);
 

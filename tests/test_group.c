@@ -75,7 +75,7 @@ static void many(rondo_comm *comm, int rank, int n, void *context)
 {
     enum { CALLS = 100, EACH = 37 };
     static int32_t data[CALLS][EACH];
-    static double other[CALLS];
+    static double other[CALLS], told[2];
     rondo_stream *stream = NULL;
     if (context) OK(rondo_stream_create(&stream, comm));
     for (int c = 0; c < CALLS; c++)
@@ -87,7 +87,8 @@ static void many(rondo_comm *comm, int rank, int n, void *context)
     for (int c = 0; c < CALLS; c++) OK(rondo_all_reduce(data[c], data[c], EACH, RONDO_INT32, RONDO_SUM, comm, stream));
     OK(rondo_group_end());
     for (int c = 0; c < CALLS; c++) OK(rondo_all_reduce(&other[c], &other[c], 1, RONDO_FLOAT64, RONDO_MAX, comm, stream));
-    OK(rondo_broadcast(other, other, 2, RONDO_FLOAT64, n - 1, comm, stream));
+    told[0] = told[1] = rank;
+    OK(rondo_broadcast(told, told, 2, RONDO_FLOAT64, n - 1, comm, stream));
     CHECK(data[1][1] == 1001 + rank, "the group ran before its end");
     OK(rondo_group_end());
     if (stream) OK(rondo_stream_synchronize(stream));
@@ -96,6 +97,7 @@ static void many(rondo_comm *comm, int rank, int n, void *context)
             CHECK(data[c][i] == n * (c * 1000 + i) + n * (n - 1) / 2, "call %d element %d: %d", c, i, data[c][i]);
         CHECK(other[c] == n - 1 + c, "call %d: %g", c, other[c]);
     }
+    CHECK(told[0] == n - 1 && told[1] == n - 1, "%g %g", told[0], told[1]);
     uint64_t slices = slices_sent(comm) - before;
     CHECK(slices < 30, "%lu slices for what fits into three passes", (unsigned long)slices);
     OK(rondo_stream_destroy(stream));
@@ -136,6 +138,41 @@ static void a_refused_group_runs_nothing(void **state)
 {
     (void)state;
     ranks_run(2, NULL, NULL, refused, NULL);
+}
+
+/* No call of a group may write what another uses: such groups run on no rank, whatever the sizes. */
+static void tangled(rondo_comm *comm, int rank, int n, void *context)
+{
+    static float a[8], b[8], c[8];
+    (void)context;
+    const struct {
+        const float *send[2];
+        float *recv[2];
+        bool apart;
+    } groups[] = {
+        {{a, b}, {b, c}, false},     /* the second reads what the first writes */
+        {{a, c}, {b, a}, false},     /* ... writes what the first reads */
+        {{a, a}, {b, b}, false},     /* both write */
+        {{a, a + 3}, {b, c}, true},  /* both read */
+        {{a, b}, {a, b}, true},      /* in place, each its own */
+        {{a, b + 3}, {b, c}, false}, /* in part */
+        {{a, b + 4}, {b, c}, true},
+    };
+    for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
+        for (int i = 0; i < 8; i++) a[i] = b[i] = c[i] = (float)(rank + 1);
+        OK(rondo_group_start());
+        for (int k = 0; k < 2; k++) OK(rondo_all_reduce(groups[g].send[k], groups[g].recv[k], 4, RONDO_FLOAT32, RONDO_SUM, comm, NULL));
+        rondo_result result = rondo_group_end();
+        CHECK(result == (groups[g].apart ? RONDO_SUCCESS : RONDO_INVALID_ARGUMENT), "group %zu: %d: %s", g, result, rondo_last_error(NULL));
+        float expected = groups[g].apart ? (float)(n * (n + 1) / 2) : (float)(rank + 1);
+        CHECK(groups[g].recv[1][0] == expected && groups[g].recv[1][3] == expected, "group %zu: %g", g, (double)groups[g].recv[1][0]);
+    }
+}
+
+static void calls_of_a_group_are_apart(void **state)
+{
+    (void)state;
+    ranks_run(2, NULL, NULL, tangled, NULL);
 }
 
 /* Beside a call on a stream that waits for another rank, a group on another communicator goes on. */
@@ -229,6 +266,7 @@ int main(void)
         /* those that fork first: this process has no threads until then */
         cmocka_unit_test(small_all_reduces_become_one_pass),
         cmocka_unit_test(a_refused_group_runs_nothing),
+        cmocka_unit_test(calls_of_a_group_are_apart),
         cmocka_unit_test(a_group_waits_for_turns_without_standing_still),
         cmocka_unit_test(one_thread_drives_all_ranks),
         cmocka_unit_test(communicators_start_in_a_group),

@@ -249,6 +249,8 @@ static void bad(rondo_comm *comm, int rank, int n, void *context)
     CHECK(rondo_send(x, 1, RONDO_INT32, rank, comm, NULL) == RONDO_INVALID_USAGE, "to itself, alone");
     CHECK(rondo_all_to_all(x, x, 2, RONDO_INT32, comm, NULL) == RONDO_INVALID_ARGUMENT, "in place");
     CHECK(rondo_all_to_all(x, x + 3, 2, RONDO_INT32, comm, NULL) == RONDO_INVALID_ARGUMENT, "overlap");
+    for (int off = -3; off <= 3; off++)
+        CHECK(rondo_all_to_all(x + 8, (char *)(x + 8) + off, 2, RONDO_INT32, comm, NULL) == RONDO_INVALID_ARGUMENT, "%d bytes off", off);
     CHECK(rondo_gather(x, x, 2, RONDO_INT32, 9, comm, NULL) == RONDO_INVALID_ARGUMENT, "root 9");
     OK(rondo_barrier(comm, NULL));
 }

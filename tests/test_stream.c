@@ -220,6 +220,105 @@ static void communicators_end_before_streams(void **state)
     ranks_run(2, NULL, NULL, destroyed, NULL);
 }
 
+/* What waits on a stream behind another communicator's call holds up neither abort nor destroy, nor the call after it. */
+static void behind(rondo_comm *comm, int rank, int n, void *context)
+{
+    rondo_stream *stream;
+    rondo_work *work;
+    rondo_comm *other;
+    int64_t in = rank, out[3];
+    rondo_config config = RONDO_CONFIG_INIT;
+    config.timeout_s = 8 * test_slowness();
+    OK(rondo_init_rank(&other, n, *(const rondo_unique_id *)context, rank, &config));
+    if (rank == 1) {
+        nap(3);
+        OK(sum(&in, &out[0], 1, comm, NULL));
+        return;
+    }
+    OK(rondo_stream_create(&stream, NULL));
+    OK(sum(&in, &out[0], 1, comm, stream)); /* waits for rank 1, 3 s */
+    OK(sum(&in, &out[1], 1, other, stream));
+    OK(rondo_stream_work(stream, &work));
+    double before = test_seconds();
+    OK(rondo_comm_abort(other));
+    CHECK(sum(&in, &out[2], 1, other, NULL) == RONDO_ABORTED, "%s", rondo_last_error(NULL));
+    OK(rondo_comm_destroy(other));
+    CHECK(test_seconds() - before < 1, "%g s", test_seconds() - before);
+    CHECK(rondo_work_wait(work, -1) == RONDO_ABORTED, "the work of the communicator that is gone");
+    rondo_work_free(work);
+    CHECK(rondo_stream_destroy(stream) == RONDO_ABORTED, "the stream does not tell");
+    CHECK(out[0] == 1, "%ld", (long)out[0]);
+}
+
+static void what_is_queued_behind_another_is_no_hindrance(void **state)
+{
+    (void)state;
+    ranks server = {0};
+    rondo_unique_id id = ranks_unique_id(&server);
+    ranks_run(2, NULL, NULL, behind, &id);
+    ranks_forget_id(&server);
+}
+
+/* The function of a work cannot wait for its own stream. */
+typedef struct waits {
+    rondo_comm *comm;
+    rondo_stream *stream;
+    rondo_result call, finalize, destroy, synchronize, end, later;
+    int64_t out;
+    _Atomic int done;
+} waits;
+
+static void tries_to_wait(void *context, rondo_result result)
+{
+    waits *w = context;
+    int64_t in = 1, out;
+    CHECK(result == RONDO_SUCCESS, "%d", result);
+    w->call = sum(&in, &out, 1, w->comm, NULL);
+    w->finalize = rondo_comm_finalize(w->comm);
+    w->destroy = rondo_comm_destroy(w->comm);
+    w->synchronize = rondo_stream_synchronize(w->stream);
+    w->end = rondo_stream_destroy(w->stream);
+    w->later = sum(&in, &w->out, 1, w->comm, w->stream);
+    w->done = 1;
+}
+
+static void waiting(rondo_comm *comm, int rank, int n, void *context)
+{
+    int64_t in = rank, out[2];
+    rondo_work *work;
+    waits w = {.comm = comm};
+    (void)context;
+    OK(rondo_stream_create(&w.stream, comm));
+    if (rank == 0) { /* late, so that rank 1's function is set in time */
+        nap(0.3);
+        for (int i = 0; i < 2; i++) OK(sum(&in, &out[i], 1, comm, w.stream));
+        in = 1;
+        OK(rondo_stream_synchronize(w.stream));
+        OK(sum(&in, &out[0], 1, comm, w.stream));
+        OK(rondo_stream_destroy(w.stream));
+        return;
+    }
+    OK(sum(&in, &out[0], 1, comm, w.stream));
+    OK(rondo_stream_work(w.stream, &work));
+    OK(sum(&in, &out[1], 1, comm, w.stream));
+    OK(rondo_work_then(work, tries_to_wait, &w));
+    OK(rondo_work_wait(work, -1));
+    while (!w.done) nap(0.001);
+    OK(rondo_stream_synchronize(w.stream));
+    const rondo_result refused[] = {w.call, w.finalize, w.destroy, w.synchronize, w.end};
+    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
+        CHECK(refused[i] == RONDO_INVALID_USAGE, "wait %zu: %d", i, refused[i]);
+    CHECK(w.later == RONDO_SUCCESS && w.out == n, "%d, %ld", w.later, (long)w.out);
+    rondo_work_free(work);
+    OK(rondo_stream_destroy(w.stream));
+}
+
+static void a_works_function_does_not_wait(void **state)
+{
+    (void)state;
+    ranks_run(2, NULL, NULL, waiting, NULL);
+}
+
 static void forked(rondo_comm *comm, int rank, int n, void *context)
 {
     (void)n, (void)context;
@@ -271,6 +370,8 @@ int main(void)
         cmocka_unit_test(a_timeout_starts_with_the_call),
         cmocka_unit_test(an_abort_ends_what_is_queued),
         cmocka_unit_test(communicators_end_before_streams),
+        cmocka_unit_test(what_is_queued_behind_another_is_no_hindrance),
+        cmocka_unit_test(a_works_function_does_not_wait),
         cmocka_unit_test(a_forked_child_is_told),
         cmocka_unit_test(bad_arguments),
     };

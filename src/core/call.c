@@ -16,9 +16,10 @@ static rondo_result run_here(rondo_comm *comm, const rd_call *call)
 {
     rd_task task, *tasks[] = {&task};
     rd_task_init(&task, comm, call, 1);
+    RD_TRY(rd_check_may_wait(comm, call->name));
     rd_task_take_ticket(&task);
     rd_task_wait_turn(&task);
-    rd_drive(tasks, 1);
+    rd_drive(tasks, 1, NULL);
     return task.result == RONDO_SUCCESS ? RONDO_SUCCESS : rd_fail(task.result, "%s", comm->stop.text);
 }
 

@@ -18,7 +18,10 @@
 #include "rondo.h"
 #include "rondo_record.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
+
+struct rd_line;
 
 /* What calls are, beyond the collective that carries them out. Part of the signature. */
 enum rd_kind {
@@ -62,8 +65,15 @@ typedef struct rd_task {
     bool warned;               /* that a rank is stopped */
     long moved;                /* advances that did something */
     bool queued;               /* a stream has it: nobody is inside a call while it runs */
-    char *error;               /* what failed, if it is queued; whoever has the task frees it */
+    _Atomic int claimed;       /* RD_CLAIM_*: of a queued one, who carries it out */
+    struct rd_task *next;      /* queued on the same communicator, and not claimed */
+    bool keeps_error;          /* nor can they ask the communicator what failed */
+    char *error;               /* ... so it is here; whoever has the task frees it */
 } rd_task;
+
+/* A queued task is carried out by its stream, unless its communicator has ended and somebody needs it out of the way
+ * before the stream comes to it. */
+enum { RD_CLAIM_NONE, RD_CLAIM_STREAM, RD_CLAIM_ENDING, RD_CLAIM_ENDED };
 
 static inline bool rd_is_message(const rd_call *call) { return call->kind == RD_KIND_SEND || call->kind == RD_KIND_RECV; }
 
@@ -80,6 +90,12 @@ rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call);
 /* RONDO_INVALID_USAGE in a forked child: the communicator stays with the process that made it. */
 rondo_result rd_check_process(const rondo_comm *comm, const char *function);
 rondo_result rd_check_world(const char *function, int world_size, int rank);
+/* Calls of a group may run in any order, or as one: RONDO_INVALID_ARGUMENT when one writes what another uses. */
+rondo_result rd_check_apart(const rondo_comm *comm, const rd_call *calls, int count);
+/* RONDO_INVALID_USAGE in the function of a work, which its stream waits for, when the communicator has tasks queued. */
+rondo_result rd_check_may_wait(const rondo_comm *comm, const char *function);
+/* How much of send is read, and of recv written, on this rank. */
+void rd_call_ranges(const rondo_comm *comm, const rd_call *call, size_t *send_bytes, size_t *recv_bytes);
 
 /* ---- prepare.c ---- */
 
@@ -104,6 +120,12 @@ bool rd_task_is_next(const rd_task *task);
 void rd_task_wait_turn(rd_task *task);
 /* Waits for all tasks of the communicator. By a thread that is inside a call. */
 void rd_tasks_drain(rondo_comm *comm);
+/* The same for one that a stream will drive. */
+void rd_task_queue(rd_task *task);
+/* By the stream: false: it has been ended, and so may have been its communicator. */
+bool rd_task_claim(rd_task *task);
+/* Somebody may wait for a turn on a communicator that has ended now. */
+void rd_line_wake(struct rd_line *line);
 
 /* Does what can be done. RD_DONE: all its calls are done; RD_FAILED: task->result is set, or the operation that
  * rd_task_stuck gives says how. */
@@ -120,8 +142,8 @@ void rd_task_finish(rd_task *task, rondo_result result);
 
 /* ---- wait.c ---- */
 
-/* Drives n tasks, on n communicators, until each has a result. */
-void rd_drive(rd_task *const *tasks, int n);
+/* Drives n tasks, on n communicators, until each has a result. bells: room for as many; NULL for one task. */
+void rd_drive(rd_task *const *tasks, int n, rondo_bell **bells);
 
 /* ---- explain.c ---- */
 

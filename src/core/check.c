@@ -4,6 +4,8 @@
 #include "base/dtype.h"
 #include "base/process.h"
 
+#include <stdlib.h>
+
 #define MOST_BYTES ((size_t)PTRDIFF_MAX)
 
 rondo_result rd_check_world(const char *function, int world_size, int rank)
@@ -23,6 +25,13 @@ rondo_result rd_check_process(const rondo_comm *comm, const char *function)
                    "parent; make one of its own here", function);
 }
 
+rondo_result rd_check_may_wait(const rondo_comm *comm, const char *function)
+{
+    if (!rd_work_in_then() || atomic_load(&comm->line.turn) == comm->line.tickets) return RONDO_SUCCESS;
+    return rd_fail(RONDO_INVALID_USAGE, "%s: called by the function of a work, and this communicator has calls on streams that are not "
+                   "done; it might wait for the stream that it runs on", function);
+}
+
 static rondo_result check_pointer(const rd_call *call, const char *name, const void *pointer)
 {
     if (pointer) return RONDO_SUCCESS;
@@ -30,39 +39,56 @@ static rondo_result check_pointer(const rd_call *call, const char *name, const v
                    call->count);
 }
 
+/* form: when send + send_at == recv + recv_at; NULL: there is none. */
 static rondo_result check_overlap(const rd_call *call, size_t send_bytes, size_t recv_bytes, size_t send_at,
                                   size_t recv_at, const char *form)
 {
     uintptr_t send = (uintptr_t)call->send, recv = (uintptr_t)call->recv;
-    if (send + send_at == recv + recv_at) return RONDO_SUCCESS;
+    if (form && send + send_at == recv + recv_at) return RONDO_SUCCESS;
     if (send + send_bytes <= recv || recv + recv_bytes <= send) return RONDO_SUCCESS;
     return rd_fail(RONDO_INVALID_ARGUMENT,
-                   "%s: send [%p, %p) and recv [%p, %p) overlap; they must be apart, or in place: %s", call->name,
+                   "%s: send [%p, %p) and recv [%p, %p) overlap; they must be apart%s%s", call->name,
                    call->send, (const void *)((const char *)call->send + send_bytes), call->recv,
-                   (const void *)((char *)call->recv + recv_bytes), form);
+                   (const void *)((char *)call->recv + recv_bytes), form ? ", or in place: " : "", form ? form : "");
 }
 
-/* Which buffers this rank uses, how long they are, and how they may coincide. */
-static rondo_result check_buffers(const rondo_comm *comm, const rd_call *call)
+void rd_call_ranges(const rondo_comm *comm, const rd_call *call, size_t *send_bytes, size_t *recv_bytes)
 {
     size_t part = call->count * rd_dtype_bytes(call->dtype), all = part * (size_t)comm->size;
-    size_t mine = part * (size_t)comm->rank;
     bool at_root = comm->rank == call->root;
-    bool sends = call->kind == RD_KIND_SEND ||
-                 (call->kind != RD_KIND_RECV && ((call->collective != RONDO_COLL_BROADCAST && call->collective != RONDO_COLL_SCATTER) || at_root));
-    bool receives = call->kind == RD_KIND_RECV ||
-                    (call->kind != RD_KIND_SEND && ((call->collective != RONDO_COLL_REDUCE && call->collective != RONDO_COLL_GATHER) || at_root));
+    *send_bytes = *recv_bytes = part;
+    if (call->kind == RD_KIND_SEND) *recv_bytes = 0;
+    if (call->kind == RD_KIND_RECV) *send_bytes = 0;
+    if (rd_is_message(call)) return;
+    switch (call->collective) {
+    case RONDO_COLL_REDUCE_SCATTER: *send_bytes = all; break;
+    case RONDO_COLL_ALL_GATHER: *recv_bytes = all; break;
+    case RONDO_COLL_BROADCAST: *send_bytes = at_root ? part : 0; break;
+    case RONDO_COLL_REDUCE: *recv_bytes = at_root ? part : 0; break;
+    case RONDO_COLL_GATHER: *recv_bytes = at_root ? all : 0; break;
+    case RONDO_COLL_SCATTER: *send_bytes = at_root ? all : 0; break;
+    case RONDO_COLL_ALL_TO_ALL: *send_bytes = *recv_bytes = all; break;
+    case RONDO_COLL_ALL_REDUCE:
+    case RONDO_COLLECTIVES: break;
+    }
+}
+
+/* Which buffers this rank uses, and how they may coincide. */
+static rondo_result check_buffers(const rondo_comm *comm, const rd_call *call)
+{
+    size_t sends, receives, mine = call->count * rd_dtype_bytes(call->dtype) * (size_t)comm->rank;
+    rd_call_ranges(comm, call, &sends, &receives);
     if (sends) RD_TRY(check_pointer(call, "send", call->send));
     if (receives) RD_TRY(check_pointer(call, "recv", call->recv));
     if (!sends || !receives) return RONDO_SUCCESS;
     switch (call->collective) {
     case RONDO_COLL_REDUCE_SCATTER:
-        return check_overlap(call, all, part, mine, 0, "recv == send + rank * recv_count");
-    case RONDO_COLL_ALL_GATHER: return check_overlap(call, part, all, 0, mine, "send == recv + rank * send_count");
-    case RONDO_COLL_GATHER: return check_overlap(call, part, all, 0, mine, "send == recv + rank * count");
-    case RONDO_COLL_SCATTER: return check_overlap(call, all, part, mine, 0, "recv == send + rank * count");
-    case RONDO_COLL_ALL_TO_ALL: return check_overlap(call, all, all, SIZE_MAX, 0, "there is no such form of an all-to-all");
-    default: return check_overlap(call, part, part, 0, 0, "recv == send");
+        return check_overlap(call, sends, receives, mine, 0, "recv == send + rank * recv_count");
+    case RONDO_COLL_ALL_GATHER: return check_overlap(call, sends, receives, 0, mine, "send == recv + rank * send_count");
+    case RONDO_COLL_GATHER: return check_overlap(call, sends, receives, 0, mine, "send == recv + rank * count");
+    case RONDO_COLL_SCATTER: return check_overlap(call, sends, receives, mine, 0, "recv == send + rank * count");
+    case RONDO_COLL_ALL_TO_ALL: return check_overlap(call, sends, receives, 0, 0, NULL);
+    default: return check_overlap(call, sends, receives, 0, 0, "recv == send");
     }
 }
 
@@ -87,4 +113,78 @@ rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call)
         return rd_fail(RONDO_INVALID_ARGUMENT, "%s: count is %zu; with %zu-byte elements%s it must be 0 to %zu",
                        call->name, call->count, bytes, once ? "" : " on every rank", most);
     return call->count ? check_buffers(comm, call) : RONDO_SUCCESS;
+}
+
+/* ---- Groups ---- */
+
+/* A range of memory that call number `call` of a group uses. */
+typedef struct rd_used {
+    uintptr_t from, to;
+    int call;
+    bool written;
+} rd_used;
+
+static int by_start(const void *a, const void *b)
+{
+    uintptr_t x = ((const rd_used *)a)->from, y = ((const rd_used *)b)->from;
+    return (x > y) - (x < y);
+}
+
+static rondo_result in_each_others_way(const rd_call *calls, const rd_used *a, const rd_used *b)
+{
+    return rd_fail(RONDO_INVALID_ARGUMENT,
+                   "rondo_group_end: call %d of the group (%s) uses [%p, %p) and call %d (%s) [%p, %p), and one of them writes "
+                   "there; the calls of a group run together, so none may write what another uses",
+                   a->call + 1, calls[a->call].name, (void *)a->from, (void *)a->to, b->call + 1, calls[b->call].name,
+                   (void *)b->from, (void *)b->to);
+}
+
+/* The two ranges, of different calls, that reach furthest so far. */
+typedef struct rd_furthest {
+    const rd_used *first, *second;
+} rd_furthest;
+
+static void reach(rd_furthest *furthest, const rd_used *used)
+{
+    if (furthest->first && furthest->first->call == used->call) {
+        if (used->to > furthest->first->to) furthest->first = used;
+    } else if (!furthest->first || used->to > furthest->first->to) {
+        furthest->second = furthest->first;
+        furthest->first = used;
+    } else if (!furthest->second || used->to > furthest->second->to) {
+        furthest->second = used;
+    }
+}
+
+/* Of another call, and reaching into this range. */
+static const rd_used *in_the_way(const rd_furthest *furthest, const rd_used *used)
+{
+    const rd_used *other = furthest->first && furthest->first->call != used->call ? furthest->first : furthest->second;
+    return other && other->call != used->call && other->to > used->from ? other : NULL;
+}
+
+rondo_result rd_check_apart(const rondo_comm *comm, const rd_call *calls, int count)
+{
+    rondo_result result = RONDO_SUCCESS;
+    rd_furthest written = {0}, any = {0};
+    size_t n = 0;
+    if (count < 2) return RONDO_SUCCESS;
+    rd_used *used = malloc(2 * (size_t)count * sizeof *used);
+    if (!used) return rd_fail_errno("rondo_group_end: no memory to look at %d calls", count);
+    for (int i = 0; i < count; i++) {
+        size_t sends, receives;
+        rd_call_ranges(comm, &calls[i], &sends, &receives);
+        uintptr_t send = (uintptr_t)calls[i].send, recv = (uintptr_t)calls[i].recv;
+        if (sends) used[n++] = (rd_used){send, send + sends, i, false};
+        if (receives) used[n++] = (rd_used){recv, recv + receives, i, true};
+    }
+    qsort(used, n, sizeof *used, by_start);
+    for (size_t i = 0; i < n && result == RONDO_SUCCESS; i++) {
+        const rd_used *other = in_the_way(used[i].written ? &any : &written, &used[i]);
+        if (other) result = in_each_others_way(calls, other, &used[i]);
+        reach(&any, &used[i]);
+        if (used[i].written) reach(&written, &used[i]);
+    }
+    free(used);
+    return result;
 }

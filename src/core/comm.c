@@ -78,6 +78,7 @@ rondo_result rondo_comm_error(rondo_comm *comm, rondo_result *state)
 rondo_result rondo_comm_finalize(rondo_comm *comm)
 {
     if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_finalize: comm is NULL; it must come from a rondo_init call");
+    RD_TRY(rd_check_may_wait(comm, "rondo_comm_finalize"));
     RD_TRY(rd_comm_enter(comm, "rondo_comm_finalize"));
     rd_tasks_drain(comm);
     comm->finalized = true;
@@ -93,6 +94,7 @@ rondo_result rondo_comm_destroy(rondo_comm *comm)
     /* In a forked child links and bell are the parent's: their memory is not even mapped here. What is left of the handle
      * goes with the child. */
     if (rd_check_process(comm, "rondo_comm_destroy") != RONDO_SUCCESS) return RONDO_SUCCESS;
+    RD_TRY(rd_check_may_wait(comm, "rondo_comm_destroy"));
     if (atomic_load(&comm->starting)) {
         if (atomic_load(&comm->starting) == RD_STARTING) rd_comm_abort(comm);
         pthread_join(comm->starter, NULL);

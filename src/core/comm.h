@@ -48,6 +48,7 @@ typedef struct rd_line {
     uint64_t tickets;      /* handed out; by the thread that is inside a call */
     _Atomic uint64_t turn; /* of the task that may run */
     _Atomic int waiting;   /* threads that sleep until it is theirs */
+    rd_task *first, *last; /* queued, and not claimed */
     pthread_mutex_t lock;
     pthread_cond_t moved;
 } rd_line;
@@ -61,6 +62,7 @@ struct rondo_comm {
 
     _Atomic int starting; /* RD_STARTING until the thread `starter` has made it, RD_STARTED then; 0: it was never there */
     pthread_t starter;
+    bool made;            /* its ranks know one another */
     bool finalized;
 
     rd_member *member;

@@ -157,7 +157,8 @@ static rondo_result accept_link(rd_connecting *c, int peer, int channel)
     rd_link_hello hello;
     int fd;
     RD_TRY(rd_member_accept(c->comm->member, peer, PURPOSE_LINK, channel, c->deadline, &fd));
-    rondo_result result = rd_hello_recv(fd, &hello, &offer, c->deadline);
+    rondo_result result = rd_hello_await(c->comm, fd, c->deadline);
+    if (result == RONDO_SUCCESS) result = rd_hello_recv(fd, &hello, &offer, c->deadline);
     if (result == RONDO_SUCCESS) result = check_offer(peer, &hello, &spec, &transport);
     if (result != RONDO_SUCCESS) {
         rd_offer_close(&offer);
@@ -186,7 +187,8 @@ static rondo_result complete_link(rd_connecting *c, int peer, int channel)
     const rondo_transport *transport = rd_transport_named(link->ops->name);
     rd_link_hello hello;
     rondo_offer answer = {0};
-    rondo_result result = rd_hello_recv(*fd, &hello, &answer, c->deadline);
+    rondo_result result = rd_hello_await(c->comm, *fd, c->deadline);
+    if (result == RONDO_SUCCESS) result = rd_hello_recv(*fd, &hello, &answer, c->deadline);
     if (result == RONDO_SUCCESS) result = transport->complete(link, &answer);
     if (!transport->sockets) close(*fd);
     *fd = -1;

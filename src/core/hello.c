@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/hello.h"
 
+#include "base/clock.h"
 #include "base/sock.h"
 #include "core/card.h"
 #include "boot/wire.h"
 #include "transport/transport.h"
 
+#include <poll.h>
 #include <string.h>
+
+#define LOOK_S 0.05 /* how often a wait for a peer looks whether the communicator has ended */
 
 void rd_hello_pack(unsigned char bytes[RD_HELLO_BYTES], const rondo_transport *transport, const rondo_link_spec *spec,
                    const rondo_offer *offer)
@@ -44,6 +48,18 @@ rondo_result rd_hello_send(int fd, const rondo_transport *transport, const rondo
     if (result == RONDO_SUCCESS && offer->fd_count)
         result = rd_sock_send_fds(fd, "f", 1, offer->fds, offer->fd_count, deadline);
     return result;
+}
+
+rondo_result rd_hello_await(const rondo_comm *comm, int fd, int64_t deadline)
+{
+    struct pollfd readable = {.fd = fd, .events = POLLIN};
+    for (;;) {
+        int64_t look = rd_deadline(LOOK_S);
+        if (poll(&readable, 1, rd_until_ms(look < deadline ? look : deadline)) > 0) return RONDO_SUCCESS;
+        rondo_result stop = rd_comm_stopped(comm);
+        if (stop) return rd_fail(stop, "%s", comm->stop.text);
+        if (rd_now() >= deadline) return rd_fail(RONDO_TIMEOUT, "rank %d: a peer did not say anything about a link in time", comm->rank);
+    }
 }
 
 rondo_result rd_hello_recv(int fd, rd_link_hello *hello, rondo_offer *offer, int64_t deadline)

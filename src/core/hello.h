@@ -22,6 +22,9 @@ void rd_hello_pack(unsigned char bytes[RD_HELLO_BYTES], const rondo_transport *t
 /* Without the offer's descriptors. RONDO_REMOTE_ERROR: damaged. */
 rondo_result rd_hello_unpack(const unsigned char bytes[RD_HELLO_BYTES], rd_link_hello *hello, rondo_offer *offer);
 
+/* Waits until the peer's first byte is there, the communicator has ended, or the deadline. */
+rondo_result rd_hello_await(const rondo_comm *comm, int fd, int64_t deadline);
+
 /* Over a connection, descriptors too. */
 rondo_result rd_hello_send(int fd, const rondo_transport *transport, const rondo_link_spec *spec, const rondo_offer *offer,
                            int64_t deadline);

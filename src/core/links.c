@@ -203,7 +203,7 @@ static rondo_result accept_link(rondo_comm *comm, int peer, int fd, const rd_gre
         if (!transport->sockets) close(fd);
         return result;
     }
-    result = rd_hello_send(fd, transport, &spec, &answer, rd_deadline(ANSWER_S));
+    result = rd_hello_send(fd, transport, &spec, &answer, rd_now()); /* an empty socket has room for it */
     rd_offer_close(&answer);
     if (!transport->sockets) close(fd);
     if (result != RONDO_SUCCESS) (*link)->ops->close(*link);

@@ -238,7 +238,12 @@ static rondo_result shrink(rondo_comm *comm, const int *exclude, int n, rondo_co
 rondo_result rondo_comm_shrink(rondo_comm *comm, const int *exclude, int n, rondo_comm **out, const rondo_config *config)
 {
     if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink: comm is NULL; it must come from a rondo_init call");
+    RD_TRY(rd_check_may_wait(comm, "rondo_comm_shrink"));
     RD_TRY(rd_comm_enter(comm, "rondo_comm_shrink"));
+    if (!comm->made) {
+        rd_comm_leave(comm);
+        return rd_fail(RONDO_INVALID_USAGE, "rondo_comm_shrink: this communicator was never made: %s", comm->stop.text);
+    }
     rondo_result result = rd_comm_note(comm, shrink(comm, exclude, n, out, config));
     rd_comm_leave(comm);
     return result;

@@ -80,6 +80,7 @@ static rondo_result join(rondo_comm *comm, const rd_job *job)
     RD_TRY(rd_table_open(&table, job, &comm->settings, deadline, &comm->stop.word));
     rondo_result result = rd_comm_connect(comm, table, &contact, deadline);
     rd_table_close(table);
+    comm->made = result == RONDO_SUCCESS;
     return result;
 }
 

@@ -23,6 +23,7 @@ void rd_comm_stop(rondo_comm *comm, rondo_result result, const char *text)
     }
     pthread_mutex_unlock(&stop->lock);
     rd_bell_ring(&comm->bell);
+    rd_line_wake(&comm->line);
 }
 
 rondo_result rd_comm_stopped(const rondo_comm *comm)

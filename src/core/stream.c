@@ -55,6 +55,13 @@ static rondo_result check_handle(const rondo_stream *stream, const char *functio
     return rd_stream_check(stream, function);
 }
 
+/* A work's function runs on the stream's thread. */
+static rondo_result check_not_own(const rondo_stream *stream, const char *function)
+{
+    if (!pthread_equal(stream->thread, pthread_self())) return RONDO_SUCCESS;
+    return rd_fail(RONDO_INVALID_USAGE, "%s: called by the function of a work of this stream, which would wait for itself", function);
+}
+
 /* ---- Its thread ---- */
 
 static void *run(void *argument)
@@ -111,10 +118,7 @@ rondo_result rondo_stream_create(rondo_stream **stream, rondo_comm *comm)
 void rd_stream_submit(rondo_stream *stream, rondo_work *work)
 {
     pthread_mutex_lock(&stream->lock);
-    for (int i = 0; i < work->task_count; i++) {
-        work->tasks[i].queued = true;
-        rd_task_take_ticket(&work->tasks[i]);
-    }
+    for (int i = 0; i < work->task_count; i++) rd_task_queue(&work->tasks[i]);
     if (stream->last) stream->last->next = work;
     else stream->first = work;
     stream->last = work;
@@ -147,6 +151,7 @@ rondo_result rondo_stream_query(rondo_stream *stream)
 rondo_result rondo_stream_synchronize(rondo_stream *stream)
 {
     RD_TRY(check_handle(stream, "rondo_stream_synchronize"));
+    RD_TRY(check_not_own(stream, "rondo_stream_synchronize"));
     pthread_mutex_lock(&stream->lock);
     uint64_t until = stream->given;
     while (stream->done < until) pthread_cond_wait(&stream->changed, &stream->lock);
@@ -184,6 +189,7 @@ rondo_result rondo_stream_destroy(rondo_stream *stream)
     /* In a forked child the thread is missing, and its lock may be held for ever: what is left goes with the child. */
     if (result == RONDO_INVALID_USAGE) return RONDO_SUCCESS;
     RD_TRY(result);
+    RD_TRY(check_not_own(stream, "rondo_stream_destroy"));
     unlist(stream);
     pthread_mutex_lock(&stream->lock);
     stream->closing = true;

@@ -15,6 +15,8 @@ struct rondo_work {
     rd_task *tasks;
     int task_count;
     rd_call *calls; /* of all tasks, one after the other */
+    rd_task **mine; /* room for driving them */
+    rondo_bell **bells;
 
     pthread_mutex_t lock;
     pthread_cond_t changed;
@@ -31,6 +33,8 @@ rondo_work *rd_work_new(int tasks, int calls);
 /* On the stream's thread: drives its tasks to their end, says so to all who wait for it. */
 void rd_work_carry_out(rondo_work *work);
 void rd_work_drop(rondo_work *work);
+/* The caller is the function of a work: it must not wait for what the same stream would have to do first. */
+bool rd_work_in_then(void);
 
 /* ---- stream.c ---- */
 

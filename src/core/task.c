@@ -5,6 +5,7 @@
  */
 #include "core/comm.h"
 
+#include <sched.h>
 #include <string.h>
 
 #define FEW_MOVES 4 /* an operation of so few, and without a look at the clock, has moved little and not slept */
@@ -23,18 +24,9 @@ bool rd_task_is_next(const rd_task *task)
     return atomic_load_explicit(&task->comm->line.turn, memory_order_acquire) == task->ticket;
 }
 
-/* Dekker's pattern with pass_turn: who waits says so and looks again, who passes stores and looks who waits. */
-static void wait_until_turn(rd_line *line, uint64_t ticket)
-{
-    pthread_mutex_lock(&line->lock);
-    atomic_fetch_add(&line->waiting, 1);
-    while (atomic_load(&line->turn) != ticket) pthread_cond_wait(&line->moved, &line->lock);
-    atomic_fetch_sub(&line->waiting, 1);
-    pthread_mutex_unlock(&line->lock);
-}
-
-/* A call that is inside keeps the communicator in being. A queued one does not: as soon as the turn is passed, whoever
- * destroys the communicator may go on; so it is passed, and all is done, under the lock that that one needs. */
+/* A call that is inside keeps the communicator in being. A queued task does not: as soon as the turn is passed, whoever
+ * destroys the communicator may go on; so it is passed, and all is done, under the lock that that one needs. Dekker's
+ * pattern with wait_until_turn: who waits says so and looks again, who passes stores and looks who waits. */
 static void pass_turn(rd_line *line, bool queued)
 {
     if (!queued) atomic_fetch_add(&line->turn, 1);
@@ -45,14 +37,91 @@ static void pass_turn(rd_line *line, bool queued)
     pthread_mutex_unlock(&line->lock);
 }
 
-void rd_task_wait_turn(rd_task *task)
+void rd_line_wake(rd_line *line)
 {
-    if (!rd_task_is_next(task)) wait_until_turn(&task->comm->line, task->ticket);
+    pthread_mutex_lock(&line->lock);
+    pthread_cond_broadcast(&line->moved);
+    pthread_mutex_unlock(&line->lock);
 }
 
-void rd_tasks_drain(rondo_comm *comm)
+/* The task whose turn it is, if it is queued and its stream has not come to it. Under the lock. */
+static rd_task *claim_idle(rd_line *line)
 {
-    wait_until_turn(&comm->line, comm->line.tickets);
+    rd_task *task = line->first;
+    int none = RD_CLAIM_NONE;
+    if (!task || task->ticket != atomic_load(&line->turn)) return NULL;
+    if (!atomic_compare_exchange_strong(&task->claimed, &none, RD_CLAIM_ENDING)) return NULL;
+    line->first = task->next;
+    if (!line->first) line->last = NULL;
+    return task;
+}
+
+static void end_idle(rd_task *task, rondo_result stop)
+{
+    rd_line *line = &task->comm->line;
+    task->error = strdup(task->comm->stop.text);
+    task->result = stop;
+    atomic_store_explicit(&task->claimed, RD_CLAIM_ENDED, memory_order_release);
+    pass_turn(line, true);
+}
+
+/* On a communicator that has ended, tasks that wait behind something else on their streams are ended on the way. */
+static void wait_until_turn(rondo_comm *comm, uint64_t ticket)
+{
+    rd_line *line = &comm->line;
+    pthread_mutex_lock(&line->lock);
+    atomic_fetch_add(&line->waiting, 1);
+    while (atomic_load(&line->turn) != ticket) {
+        rondo_result stop = rd_comm_stopped(comm);
+        rd_task *idle = stop ? claim_idle(line) : NULL;
+        if (!idle) {
+            pthread_cond_wait(&line->moved, &line->lock);
+            continue;
+        }
+        pthread_mutex_unlock(&line->lock);
+        end_idle(idle, stop);
+        pthread_mutex_lock(&line->lock);
+    }
+    atomic_fetch_sub(&line->waiting, 1);
+    pthread_mutex_unlock(&line->lock);
+}
+
+void rd_task_wait_turn(rd_task *task)
+{
+    if (!rd_task_is_next(task)) wait_until_turn(task->comm, task->ticket);
+}
+
+void rd_tasks_drain(rondo_comm *comm) { wait_until_turn(comm, comm->line.tickets); }
+
+void rd_task_queue(rd_task *task)
+{
+    rd_line *line = &task->comm->line;
+    task->queued = task->keeps_error = true;
+    task->next = NULL;
+    pthread_mutex_lock(&line->lock);
+    rd_task_take_ticket(task);
+    if (line->last) line->last->next = task;
+    else line->first = task;
+    line->last = task;
+    pthread_mutex_unlock(&line->lock);
+}
+
+bool rd_task_claim(rd_task *task)
+{
+    int none = RD_CLAIM_NONE;
+    if (!atomic_compare_exchange_strong(&task->claimed, &none, RD_CLAIM_STREAM)) {
+        while (atomic_load_explicit(&task->claimed, memory_order_acquire) != RD_CLAIM_ENDED) sched_yield();
+        return false;
+    }
+    /* It is ours, and so the communicator stays until it is finished. */
+    rd_line *line = &task->comm->line;
+    pthread_mutex_lock(&line->lock);
+    rd_task **at = &line->first, *before = NULL;
+    while (*at != task) before = *at, at = &(*at)->next;
+    *at = task->next;
+    if (line->last == task) line->last = before;
+    pthread_mutex_unlock(&line->lock);
+    return true;
 }
 
 /* ---- Collectives ---- */
@@ -72,7 +141,8 @@ static rd_progress start_next(rd_task *task)
 {
     rondo_comm *comm = task->comm;
     task->fused = task->count == 1 ? 1 : rd_fusable(task->calls + task->at, task->count - task->at);
-    task->deadline = 0;
+    if (!task->passing) task->deadline = 0; /* messages have waited all along */
+    atomic_store_explicit(&comm->woken, 1, memory_order_relaxed); /* who left before this call matters, too */
     /* First, since it may take a while to reach a peer: until then this rank would pass for one that has not called. */
     task->entry = rd_record_begin(comm->recorder, task->calls + task->at, task->fused, comm->calls + (uint64_t)task->fused);
     rondo_result result = rd_prepare(comm, task->calls + task->at, task->fused);
@@ -173,6 +243,8 @@ int rd_task_bereft(const rd_task *task)
     const rondo_comm *comm = task->comm;
     for (int i = 0; task->passing && i < task->messages; i++) {
         const rd_transfer *t = &comm->messages.transfers[i];
+        /* What is still in a socket arrives before its end does, which the link tells. */
+        if (t->wire->link && !(t->wire->link->caps & RONDO_LINK_SLOTS)) continue;
         if (t->done < t->slices && rd_member_is_gone(comm->member, t->peer)) return t->peer;
     }
     return -1;
@@ -227,7 +299,7 @@ void rd_task_finish(rd_task *task, rondo_result result)
     end_running(task, result);
     end_messages(task, result);
     if (result != RONDO_SUCCESS) rd_record_write(task->comm);
-    if (result != RONDO_SUCCESS && task->queued) task->error = strdup(task->comm->stop.text);
+    if (result != RONDO_SUCCESS && task->keeps_error) task->error = strdup(task->comm->stop.text);
     task->result = result;
     pass_turn(&task->comm->line, task->queued);
 }

@@ -113,7 +113,7 @@ static bool look_at(rd_task *task)
             finish(task, stop);
             return true;
         }
-        atomic_store_explicit(&comm->woken, 1, memory_order_relaxed); /* who left before this call matters, too */
+        atomic_store_explicit(&comm->woken, 1, memory_order_relaxed); /* who left before it began matters, too */
     }
     rd_progress progress = rd_task_advance(task);
     if (progress == RD_MOVED) task->bereft = false;
@@ -152,9 +152,10 @@ static void sleep_on_one(rd_task *task)
     comm->overslept = left > LOOK_NS && rd_now() - now >= LOOK_NS;
 }
 
-static void sleep_on_all(rd_task *const *tasks, int n)
+static void sleep_on_all(rd_task *const *tasks, int n, rondo_bell **bells)
 {
-    rondo_bell *bells[n];
+    rd_task *failed = NULL;
+    rondo_result result = RONDO_IN_PROGRESS;
     int armed = 0;
     int64_t now = rd_now(), left = LOOK_NS;
     bool sleeps = true;
@@ -167,16 +168,21 @@ static void sleep_on_all(rd_task *const *tasks, int n)
         }
         left = earlier(left, earlier(task->warn_at, task->deadline) - now);
         bells[armed++] = &task->comm->bell;
-        rd_progress progress = rd_bell_use_epoll(&task->comm->bell) == RONDO_SUCCESS ? arm(task) : RD_FAILED;
-        if (progress == RD_FAILED) finish(task, rd_explain_failure(task));
+        rd_progress progress = RD_FAILED;
+        if (rd_bell_use_epoll(&task->comm->bell) != RONDO_SUCCESS)
+            result = rd_comm_end(task->comm, RONDO_SYSTEM_ERROR, rd_last_error());
+        else progress = arm(task);
         sleeps = progress == RD_IDLE;
+        if (progress == RD_FAILED) failed = task;
     }
     if (sleeps && left > 0) rd_bells_sleep(bells, armed, left);
     for (int i = 0; i < armed; i++) rd_bell_disarm(bells[i]);
+    /* Last: the communicator of a task that is finished may be gone. */
+    if (failed) finish(failed, result == RONDO_IN_PROGRESS ? rd_explain_failure(failed) : result);
 }
 
 /* Nothing happened for a while: look at the clock and at the control plane, then sleep. */
-static void wait_for_all(rd_task *const *tasks, int n)
+static void wait_for_all(rd_task *const *tasks, int n, rondo_bell **bells)
 {
     for (int i = 0; i < n; i++) {
         if (tasks[i]->result != RONDO_IN_PROGRESS || !tasks[i]->started) continue;
@@ -186,7 +192,7 @@ static void wait_for_all(rd_task *const *tasks, int n)
         return;
     }
     if (n == 1) sleep_on_one(tasks[0]);
-    else sleep_on_all(tasks, n);
+    else sleep_on_all(tasks, n, bells);
 }
 
 /* Before a yield: as few as one of them asks for. */
@@ -203,7 +209,7 @@ static long polls(rd_task *const *tasks, int n)
     return most;
 }
 
-void rd_drive(rd_task *const *tasks, int n)
+void rd_drive(rd_task *const *tasks, int n, rondo_bell **bells)
 {
     unsigned floats = rd_fp_enter();
     long spin = 0, idle = 0;
@@ -223,7 +229,7 @@ void rd_drive(rd_task *const *tasks, int n)
         if (++idle == 1) spin = polls(tasks, n);
         if (idle <= spin) relax();
         else if (idle <= spin + YIELDS) sched_yield();
-        else wait_for_all(tasks, n);
+        else wait_for_all(tasks, n, bells);
     }
     rd_fp_leave(floats);
 }

@@ -8,6 +8,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* This thread is a stream's and inside the function of a work. */
+static _Thread_local bool in_then __attribute__((tls_model("initial-exec")));
+
+static void free_arrays(rondo_work *work)
+{
+    free(work->tasks);
+    free(work->calls);
+    free(work->mine);
+    free(work->bells);
+}
+
 rondo_work *rd_work_new(int tasks, int calls)
 {
     pthread_condattr_t monotonic;
@@ -15,7 +26,9 @@ rondo_work *rd_work_new(int tasks, int calls)
     if (!work) goto no_memory;
     work->tasks = calloc((size_t)tasks, sizeof *work->tasks);
     work->calls = calloc((size_t)calls, sizeof *work->calls);
-    if (!work->tasks || !work->calls) goto no_memory;
+    work->mine = calloc((size_t)tasks, sizeof *work->mine);
+    work->bells = calloc((size_t)tasks, sizeof *work->bells);
+    if (!work->tasks || !work->calls || !work->mine || !work->bells) goto no_memory;
     atomic_init(&work->users, 1);
     work->result = RONDO_IN_PROGRESS;
     pthread_mutex_init(&work->lock, NULL);
@@ -27,10 +40,7 @@ rondo_work *rd_work_new(int tasks, int calls)
 
 no_memory:
     rd_fail_errno("no memory for %d calls on a stream", calls);
-    if (work) {
-        free(work->tasks);
-        free(work->calls);
-    }
+    if (work) free_arrays(work);
     free(work);
     return NULL;
 }
@@ -41,24 +51,33 @@ void rd_work_drop(rondo_work *work)
     pthread_cond_destroy(&work->changed);
     pthread_mutex_destroy(&work->lock);
     free(work->error);
-    free(work->tasks);
-    free(work->calls);
+    free_arrays(work);
     free(work);
+}
+
+bool rd_work_in_then(void) { return in_then; }
+
+/* Those that are this thread's to drive, in the first places of `mine`. */
+static int claim(rondo_work *work)
+{
+    int n = 0;
+    for (int i = 0; i < work->task_count; i++)
+        if (!work->tasks[i].queued || rd_task_claim(&work->tasks[i])) work->mine[n++] = &work->tasks[i];
+    return n;
 }
 
 void rd_work_carry_out(rondo_work *work)
 {
     rondo_result result = RONDO_SUCCESS;
-    rd_task *tasks[work->task_count];
-    for (int i = 0; i < work->task_count; i++) tasks[i] = &work->tasks[i];
-    if (work->task_count == 1) rd_task_wait_turn(tasks[0]);
-    rd_drive(tasks, work->task_count);
+    int n = claim(work);
+    if (n == 1) rd_task_wait_turn(work->mine[0]);
+    if (n) rd_drive(work->mine, n, work->bells);
     /* The communicators may be gone from here on. */
     for (int i = work->task_count - 1; i >= 0; i--) {
-        if (tasks[i]->result == RONDO_SUCCESS) continue;
-        result = tasks[i]->result;
+        if (work->tasks[i].result == RONDO_SUCCESS) continue;
+        result = work->tasks[i].result;
         free(work->error);
-        work->error = tasks[i]->error; /* the first task's, in the end */
+        work->error = work->tasks[i].error; /* the first task's, in the end */
     }
     pthread_mutex_lock(&work->lock);
     work->result = result;
@@ -66,7 +85,10 @@ void rd_work_carry_out(rondo_work *work)
     void *context = work->then_context;
     pthread_cond_broadcast(&work->changed);
     pthread_mutex_unlock(&work->lock);
-    if (then) then(context, result);
+    if (!then) return;
+    in_then = true;
+    then(context, result);
+    in_then = false;
 }
 
 /* ---- The handle ---- */
