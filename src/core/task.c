@@ -72,7 +72,8 @@ static rd_progress start_next(rd_task *task)
     task->fused = task->count == 1 ? 1 : rd_fusable(task->calls + task->at, task->count - task->at);
     task->deadline = 0;
     /* First, since it may take a while to reach a peer: until then this rank would pass for one that has not called. */
-    task->entry = rd_record_begin(comm->recorder, task->calls + task->at, task->fused, comm->calls + (uint64_t)task->fused);
+    task->entry =
+        rd_record_begin(comm->recorder, task->calls + task->at, task->fused, comm->calls + (uint64_t)task->fused);
     rondo_result result = rd_prepare(comm, task->calls + task->at, task->fused);
     if (result != RONDO_SUCCESS) { /* the others have begun a call that this rank cannot make */
         rd_record_end(comm->recorder, task->entry, fail(task, result));
