@@ -165,7 +165,8 @@ static void become_a_rank(const chaos_round *round)
 
 void chaos_be_rank(chaos_round *round, int rank)
 {
-    rank_state s = {.round = round, .rank = rank};
+    static rank_state s; /* a leak checker shall find what it holds */
+    s = (rank_state){.round = round, .rank = rank};
     rondo_config config = RONDO_CONFIG_INIT;
     become_a_rank(round);
     if (rank == round->victim && round->fault == FAULT_STOP_1) chaos_allow(1.5);

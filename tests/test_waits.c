@@ -59,7 +59,7 @@ static void beside_a_stopped_rank(rondo_comm *comm, int rank, int n, void *conte
 {
     stopping *s = context;
     const size_t count = s->large ? 1 << 20 : 100;
-    int32_t *a = malloc(3 * count * sizeof *a), *b = malloc(3 * count * sizeof *b);
+    static int32_t a[3 << 20], b[3 << 20];
     overheard o;
     for (size_t i = 0; i < 3 * count; i++) a[i] = (int32_t)(i % 1009) * (rank + 1);
     CHECK(sum_of(comm, rank) == n * (n - 1) / 2, "sum");
