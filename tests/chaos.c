@@ -17,7 +17,8 @@
 
 #define WATCH_S 60 /* longer than any round may take */
 
-static const char *const fault_names[FAULTS] = {"none", "kill", "kill at start", "stop 1 s", "stop 10 s", "exit", "abort", "delay"};
+static const char *const fault_names[FAULTS] = {"none",      "kill", "kill at start", "stop 1 s",
+                                                "stop 10 s", "exit", "abort",         "delay"};
 
 /* SplitMix64 (Steele, Lea, Flood 2014). */
 uint64_t chaos_random(uint64_t *state)
@@ -28,7 +29,10 @@ uint64_t chaos_random(uint64_t *state)
     return x ^ (x >> 31);
 }
 
-uint32_t chaos_below(uint64_t *state, uint32_t limit) { return (uint32_t)((chaos_random(state) >> 32) * limit >> 32); }
+uint32_t chaos_below(uint64_t *state, uint32_t limit)
+{
+    return (uint32_t)((chaos_random(state) >> 32) * limit >> 32);
+}
 
 /* ---- What happens in a round ---- */
 
@@ -43,8 +47,9 @@ static chaos_round plan_round(uint64_t seed, int number)
 {
     uint64_t state = seed ^ (uint64_t)number << 32;
     chaos_round round = {.seed = chaos_random(&state)};
-    static const int often[] = {FAULT_NONE, FAULT_KILL, FAULT_KILL, FAULT_KILL, FAULT_KILL_START, FAULT_STOP_1, FAULT_STOP_1,
-                                FAULT_STOP_10, FAULT_EXIT, FAULT_EXIT, FAULT_ABORT, FAULT_ABORT, FAULT_DELAY};
+    static const int often[] = {FAULT_NONE,   FAULT_KILL,   FAULT_KILL,    FAULT_KILL, FAULT_KILL_START,
+                                FAULT_STOP_1, FAULT_STOP_1, FAULT_STOP_10, FAULT_EXIT, FAULT_EXIT,
+                                FAULT_ABORT,  FAULT_ABORT,  FAULT_DELAY};
     state = round.seed;
     round.n = 2 + (int)chaos_below(&state, CHAOS_RANKS - 1);
     round.fault = (fault)often[chaos_below(&state, sizeof often / sizeof *often)];
@@ -53,7 +58,8 @@ static chaos_round plan_round(uint64_t seed, int number)
     round.calls = 4 + (int)chaos_below(&state, CHAOS_CALLS - 3);
     round.victim = (int)chaos_below(&state, (uint32_t)round.n);
     round.at = (int)chaos_below(&state, (uint32_t)round.calls);
-    round.delay_us = round.fault == FAULT_DELAY ? (int)chaos_below(&state, 1000000) : (int)chaos_below(&state, 1u << chaos_below(&state, 16));
+    round.delay_us = round.fault == FAULT_DELAY ? (int)chaos_below(&state, 1000000)
+                                                : (int)chaos_below(&state, 1u << chaos_below(&state, 16));
     if (round.fault == FAULT_KILL_START) round.delay_us *= 3;
     round.inside = chaos_below(&state, 2);
     for (int i = 0; i < round.calls; i++) {
@@ -117,13 +123,15 @@ static void do_harm(watched *w)
         kill(victim, SIGKILL);
     }
     if (!stops && !kills) return;
-    while (round->shared->progress[round->victim] <= round->at && time_is_left(w));
+    while (round->shared->progress[round->victim] <= round->at && time_is_left(w))
+        ;
     usleep((useconds_t)round->delay_us);
     if (w->status[round->victim] != -1) return;
     kill(victim, kills ? SIGKILL : SIGSTOP);
     if (kills) return;
     double end = test_seconds() + (round->fault == FAULT_STOP_1 ? 1 : 10 * test_slowness());
-    while (test_seconds() < end && time_is_left(w) && !(round->fault == FAULT_STOP_10 && all_others_failed(w)));
+    while (test_seconds() < end && time_is_left(w) && !(round->fault == FAULT_STOP_10 && all_others_failed(w)))
+        ;
     round->shared->struck = 1;
     kill(victim, SIGCONT);
 }
@@ -138,7 +146,6 @@ static bool end_all(watched *w)
             hung = true;
             fprintf(stderr, "ERROR: rank %d (process %d) hangs in or after call %d of %d\n", r, (int)w->pid[r],
                     w->round->shared->progress[r] - 1, w->round->calls);
-            if (getenv("HANG")) system(getenv("HANG"));
         }
     }
     for (int r = 0; r < w->round->n; r++) {
@@ -152,7 +159,8 @@ static bool end_all(watched *w)
 static bool ended_well(const watched *w, int r)
 {
     bool killed = w->round->fault == FAULT_KILL || w->round->fault == FAULT_KILL_START;
-    if (killed && r == w->round->victim) return (WIFSIGNALED(w->status[r]) && WTERMSIG(w->status[r]) == SIGKILL) || !w->status[r];
+    if (killed && r == w->round->victim)
+        return (WIFSIGNALED(w->status[r]) && WTERMSIG(w->status[r]) == SIGKILL) || !w->status[r];
     return w->status[r] == 0;
 }
 
@@ -209,17 +217,20 @@ static void finish_one(chaos_round *rounds, const pid_t *pids, int begun, uint64
         const chaos_round *round = &rounds[i];
         add_up(&sum[round->fault], round, status == 0);
         if (status)
-            printf("FAIL  round %d: %s of rank %d of %d in call %d of %d, %s%s%s; again: SEED=%llu ROUND=%d build/chaos\n", i,
-                   fault_names[round->fault], round->victim, round->n, round->at, round->calls, round->transport,
-                   round->algo ? ", " : "", round->algo ? round->algo : "", (unsigned long long)seed, i);
+            printf(
+                "FAIL  round %d: %s of rank %d of %d in call %d of %d, %s%s%s; again: SEED=%llu ROUND=%d build/chaos\n",
+                i, fault_names[round->fault], round->victim, round->n, round->at, round->calls, round->transport,
+                round->algo ? ", " : "", round->algo ? round->algo : "", (unsigned long long)seed, i);
         fflush(stdout);
     }
 }
 
 static int run_all(uint64_t seed, int first, int end, int jobs)
 {
-    chaos_round *rounds = calloc((size_t)end, sizeof *rounds);
-    pid_t *pids = calloc((size_t)end, sizeof *pids);
+    static chaos_round *rounds; /* static: ranks inherit them, and a leak checker shall find them */
+    static pid_t *pids;
+    rounds = calloc((size_t)end, sizeof *rounds);
+    pids = calloc((size_t)end, sizeof *pids);
     sums sum[FAULTS] = {0};
     int bad = 0, running = 0;
     if (!rounds || !pids) return 1;
@@ -242,7 +253,8 @@ static int run_all(uint64_t seed, int first, int end, int jobs)
     for (; running; running--) finish_one(rounds, pids, end, seed, sum);
     printf("%-14s %7s %7s %10s %7s %15s\n", "fault", "rounds", "failed", "calls done", "errors", "longest call, s");
     for (int f = 0; f < FAULTS; f++) {
-        printf("%-14s %7d %7d %10d %7d %15.3f\n", fault_names[f], sum[f].rounds, sum[f].bad, sum[f].completed, sum[f].errors, sum[f].slowest);
+        printf("%-14s %7d %7d %10d %7d %15.3f\n", fault_names[f], sum[f].rounds, sum[f].bad, sum[f].completed,
+               sum[f].errors, sum[f].slowest);
         bad += sum[f].bad;
     }
     free(pids);
@@ -262,7 +274,8 @@ int main(void)
     int rounds = (int)number_from("ROUNDS", 500), jobs = (int)number_from("ROUNDS_AT_ONCE", 6);
     const char *only = getenv("ROUND");
     int first = only && *only ? atoi(only) : 0, end = only && *only ? first + 1 : rounds;
-    if (first < 0 || end < 1 || jobs < 1) return fprintf(stderr, "SEED, ROUNDS, ROUND, ROUNDS_AT_ONCE: numbers above 0\n"), 2;
+    if (first < 0 || end < 1 || jobs < 1)
+        return fprintf(stderr, "SEED, ROUNDS, ROUND, ROUNDS_AT_ONCE: numbers above 0\n"), 2;
     printf("SEED=%llu ROUNDS=%d\n", (unsigned long long)seed, rounds);
     if (first + 1 != end) setenv("RONDO_DEBUG", "NONE", 0);
     return run_all(seed, first, end, jobs);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * chaos.h - random calls with a random fault among them, as build/chaos makes them (`make chaos`). A round is known by its
- * seed: size, transport, calls, data and fault follow from it; only the very moment of the fault does not.
+ * chaos.h - random calls with a random fault among them, as build/chaos makes them (`make chaos`). A round is known by
+ * its seed: size, transport, calls, data and fault follow from it; only the very moment of the fault does not.
  *
  *   chaos.c        the rounds: starts ranks, does the fault to one, and ends who hangs
  *   chaos_rank.c   a rank of a round, and what it must have seen
@@ -14,10 +14,10 @@
 
 #include <stdint.h>
 
-#define CHAOS_RANKS 8
-#define CHAOS_CALLS 24
+#define CHAOS_RANKS     8
+#define CHAOS_CALLS     24
 #define CHAOS_TIMEOUT_S 3
-#define CHAOS_GRACE_S 3 /* what a call may take beyond its timeout */
+#define CHAOS_GRACE_S   3 /* what a call may take beyond its timeout */
 
 typedef enum fault {
     FAULT_NONE,
@@ -27,13 +27,20 @@ typedef enum fault {
     FAULT_STOP_10,    /* for longer than the timeout */
     FAULT_EXIT,       /* exit() without destroy */
     FAULT_ABORT,
-    FAULT_DELAY,      /* up to a second: everything completes */
+    FAULT_DELAY, /* up to a second: everything completes */
     FAULTS
 } fault;
 
 typedef enum deed {
-    DEED_ALL_REDUCE, DEED_REDUCE_SCATTER, DEED_ALL_GATHER, DEED_BROADCAST, DEED_REDUCE, DEED_GATHER, DEED_SCATTER,
-    DEED_ALL_TO_ALL, DEED_BARRIER,
+    DEED_ALL_REDUCE,
+    DEED_REDUCE_SCATTER,
+    DEED_ALL_GATHER,
+    DEED_BROADCAST,
+    DEED_REDUCE,
+    DEED_GATHER,
+    DEED_SCATTER,
+    DEED_ALL_TO_ALL,
+    DEED_BARRIER,
     COLLECTIVE_DEEDS,
     DEED_MESSAGES = COLLECTIVE_DEEDS, /* everyone to some others, in a group */
     DEED_GROUP,                       /* several collectives in a group */
@@ -53,17 +60,17 @@ typedef struct chaos_shared {
     _Atomic int progress[CHAOS_RANKS]; /* 1 + the call that it is in; 1 + the number of calls: at the end */
     _Atomic int failed[CHAOS_RANKS];   /* 1 + rondo_result: what the communicator ended with there */
     _Atomic int completed[CHAOS_RANKS];
-    _Atomic int child_failed;          /* a call on a communicator that was split off */
-    _Atomic int struck;                /* a stop is over */
-    double slowest[CHAOS_RANKS];       /* call */
+    _Atomic int child_failed;    /* a call on a communicator that was split off */
+    _Atomic int struck;          /* a stop is over */
+    double slowest[CHAOS_RANKS]; /* call */
 } chaos_shared;
 
 typedef struct chaos_round {
     uint64_t seed;
     int n, calls, victim, at; /* at: the call in or before which the fault comes */
     fault fault;
-    int delay_us;             /* from the beginning of that call */
-    bool inside;              /* exit: by another thread, while the call runs */
+    int delay_us; /* from the beginning of that call */
+    bool inside;  /* exit: by another thread, while the call runs */
     const char *transport, *algo;
     chaos_call call[CHAOS_CALLS];
     rondo_unique_id id;

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SEVERAL 4
+#define SEVERAL    4
 #define MOST_BYTES (4u << 20)
 
 typedef struct buffers {
@@ -16,21 +16,37 @@ static buffers kept[SEVERAL];
 static rondo_stream *stream;
 static double slowest, allowed;
 
-double chaos_slowest(void) { return slowest; }
-void chaos_allow(double seconds) { allowed = seconds; }
-double chaos_limit(void) { return (CHAOS_TIMEOUT_S + CHAOS_GRACE_S) * test_slowness() + allowed; }
-double chaos_moment(void) { return 1 * test_slowness() + allowed; }
+double chaos_slowest(void)
+{
+    return slowest;
+}
+void chaos_allow(double seconds)
+{
+    allowed = seconds;
+}
+double chaos_limit(void)
+{
+    return (CHAOS_TIMEOUT_S + CHAOS_GRACE_S) * test_slowness() + allowed;
+}
+double chaos_moment(void)
+{
+    return 1 * test_slowness() + allowed;
+}
 
 #define TIMED(call) (clock_start(), clock_stop(call, #call))
 static double began;
 
-static void clock_start(void) { began = test_seconds(); }
+static void clock_start(void)
+{
+    began = test_seconds();
+}
 
 static rondo_result clock_stop(rondo_result result, const char *call)
 {
     double took = test_seconds() - began;
     if (took > slowest) slowest = took;
-    CHECK(took < chaos_limit(), "%s took %.3g s: %s: %s", call, took, rondo_result_string(result), rondo_last_error(NULL));
+    CHECK(took < chaos_limit(), "%s took %.3g s: %s: %s", call, took, rondo_result_string(result),
+          rondo_last_error(NULL));
     return result;
 }
 
@@ -69,10 +85,14 @@ static uint32_t reduced(rondo_op op, int n, int number, size_t i)
     uint32_t all = value(0, number, i);
     for (int r = 1; r < n; r++) {
         uint32_t x = value(r, number, i);
-        if (op == RONDO_SUM) all += x;
-        else if (op == RONDO_PROD) all *= x;
-        else if (op == RONDO_MAX) all = x > all ? x : all;
-        else all = x < all ? x : all;
+        if (op == RONDO_SUM)
+            all += x;
+        else if (op == RONDO_PROD)
+            all *= x;
+        else if (op == RONDO_MAX)
+            all = x > all ? x : all;
+        else
+            all = x < all ? x : all;
     }
     return all;
 }
@@ -83,7 +103,10 @@ static void fill(uint32_t *at, size_t count, int rank, int number)
 }
 
 /* Every element of what is short, some of what is long. */
-static size_t stride(size_t count) { return count > 20000 ? 13 : 1; }
+static size_t stride(size_t count)
+{
+    return count > 20000 ? 13 : 1;
+}
 
 static void check_value(const char *what, int number, size_t i, uint32_t is, uint32_t should)
 {
@@ -138,7 +161,8 @@ static void check_one(rondo_comm *comm, const collective *c)
     for (size_t i = 0; i < count; i += stride(count)) {
         if (c->deed == DEED_ALL_REDUCE) check_value("all-reduce", k, i, recv[i], reduced(c->op, n, k, i));
         if (c->deed == DEED_REDUCE && at_root) check_value("reduce", k, i, recv[i], reduced(c->op, n, k, i));
-        if (c->deed == DEED_REDUCE_SCATTER) check_value("reduce-scatter", k, i, recv[i], reduced(c->op, n, k, mine + i));
+        if (c->deed == DEED_REDUCE_SCATTER)
+            check_value("reduce-scatter", k, i, recv[i], reduced(c->op, n, k, mine + i));
         if (c->deed == DEED_BROADCAST) check_value("broadcast", k, i, recv[i], value(c->root, k, i));
         if (c->deed == DEED_SCATTER) check_value("scatter", k, i, recv[i], value(c->root, k, mine + i));
         for (int r = 0; r < n; r++) {
@@ -175,7 +199,8 @@ static rondo_result several(rondo_comm *comm, const chaos_call *call, int number
         c[i] = describe(comm, which, call->bytes / (uint32_t)n, own, number * SEVERAL + i, i);
     }
     if (grouped) rondo_group_start();
-    for (int i = 0; i < n && result == RONDO_SUCCESS; i++) result = TIMED(make_one(comm, &c[i], streamed ? stream : NULL));
+    for (int i = 0; i < n && result == RONDO_SUCCESS; i++)
+        result = TIMED(make_one(comm, &c[i], streamed ? stream : NULL));
     if (grouped) result = TIMED(rondo_group_end());
     if (streamed) { /* what was given before a failure runs, too */
         rondo_result later = TIMED(rondo_stream_synchronize(stream));
@@ -206,7 +231,8 @@ static rondo_result messages(rondo_comm *comm, const chaos_call *call, int numbe
     rondo_result result = TIMED(rondo_group_end());
     for (int i = 0; i < m && result == RONDO_SUCCESS; i++)
         for (size_t k = 0; k < count; k += stride(count))
-            check_value("message", number, k, kept[i].recv[k], value((rank + n - distance[i]) % n, number * SEVERAL + i, k));
+            check_value("message", number, k, kept[i].recv[k],
+                        value((rank + n - distance[i]) % n, number * SEVERAL + i, k));
     return result;
 }
 
@@ -248,6 +274,7 @@ void chaos_must_work(rondo_comm *comm, int number)
         chaos_call call = {deeds[i], 3000u << 2 * i, (uint32_t)(number + i)};
         bool on_child;
         rondo_result result = chaos_make(comm, &call, number + i, &on_child);
-        CHECK(result == RONDO_SUCCESS, "call %d of the survivors: %s: %s", i, rondo_result_string(result), rondo_last_error(comm));
+        CHECK(result == RONDO_SUCCESS, "call %d of the survivors: %s: %s", i, rondo_result_string(result),
+              rondo_last_error(comm));
     }
 }

@@ -2,11 +2,11 @@
 #include "chaos.h"
 
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
-#include <signal.h>
 #include <unistd.h>
 
 typedef struct rank_state {
@@ -55,7 +55,10 @@ static void await_end(rank_state *s)
 
 /* ---- What must be ---- */
 
-static bool everything_completes(fault f) { return f == FAULT_NONE || f == FAULT_STOP_1 || f == FAULT_DELAY; }
+static bool everything_completes(fault f)
+{
+    return f == FAULT_NONE || f == FAULT_STOP_1 || f == FAULT_DELAY;
+}
 
 static void check_error(const rank_state *s, rondo_result result, bool on_child, const char *text)
 {
@@ -66,17 +69,21 @@ static void check_error(const rank_state *s, rondo_result result, bool on_child,
     /* Who failed on a child makes other calls on its parent than the others: that, too, is found out then. */
     if (on_child) round->shared->child_failed = 1;
     if (round->shared->child_failed && result == RONDO_MISMATCH) return;
-    CHECK(result == RONDO_REMOTE_ERROR || result == RONDO_TIMEOUT || result == RONDO_ABORTED, "%s: %s", rondo_result_string(result), text);
+    CHECK(result == RONDO_REMOTE_ERROR || result == RONDO_TIMEOUT || result == RONDO_ABORTED, "%s: %s",
+          rondo_result_string(result), text);
     if (round->shared->child_failed) return;
     snprintf(name, sizeof name, "rank %d ", round->victim);
     if (round->fault == FAULT_STOP_10) {
         CHECK(result == RONDO_TIMEOUT || victim, "beside a stopped rank: %s: %s", rondo_result_string(result), text);
-        CHECK(victim || (strstr(text, name) && strstr(text, "stopped")), "does not say that %sis stopped: %s", name, text);
+        CHECK(victim || (strstr(text, name) && strstr(text, "stopped")), "does not say that %sis stopped: %s", name,
+              text);
         return;
     }
-    CHECK(result == (round->fault == FAULT_ABORT && victim ? RONDO_ABORTED : RONDO_REMOTE_ERROR), "%s: %s", rondo_result_string(result), text);
+    CHECK(result == (round->fault == FAULT_ABORT && victim ? RONDO_ABORTED : RONDO_REMOTE_ERROR), "%s: %s",
+          rondo_result_string(result), text);
     CHECK(victim || strstr(text, name), "does not name %s: %s", name, text);
-    if (round->fault == FAULT_EXIT) CHECK(!strstr(text, "killed") && !strstr(text, "crash"), "calls it a crash: %s", text);
+    if (round->fault == FAULT_EXIT)
+        CHECK(!strstr(text, "killed") && !strstr(text, "crash"), "calls it a crash: %s", text);
     if (round->fault == FAULT_ABORT) CHECK(strstr(text, "rondo_comm_abort"), "says nothing of an abort: %s", text);
 }
 
@@ -84,8 +91,8 @@ static rondo_result timed_barrier(rondo_comm *comm)
 {
     double start = test_seconds();
     rondo_result result = rondo_barrier(comm, NULL);
-    CHECK(test_seconds() - start < chaos_limit(), "a barrier took %.3g s: %s",
-          test_seconds() - start, rondo_last_error(comm));
+    CHECK(test_seconds() - start < chaos_limit(), "a barrier took %.3g s: %s", test_seconds() - start,
+          rondo_last_error(comm));
     return result;
 }
 
@@ -95,12 +102,13 @@ static void check_that_it_stays(rank_state *s)
     char text[2048];
     rondo_result result = timed_barrier(s->comm), state;
     /* To one who was stopped the others' parts of their last call have come, and it may complete here. */
-    if (s->round->fault == FAULT_STOP_10 && s->rank == s->round->victim && result == RONDO_SUCCESS) result = timed_barrier(s->comm);
+    if (s->round->fault == FAULT_STOP_10 && s->rank == s->round->victim && result == RONDO_SUCCESS)
+        result = timed_barrier(s->comm);
     snprintf(text, sizeof text, "%s", rondo_last_error(s->comm));
     CHECK(result != RONDO_SUCCESS, "a barrier succeeded after the fault");
     check_error(s, result, false, text);
-    CHECK(rondo_comm_error(s->comm, &state) == RONDO_SUCCESS && state == result, "%s, then %s", rondo_result_string(result),
-          rondo_result_string(state));
+    CHECK(rondo_comm_error(s->comm, &state) == RONDO_SUCCESS && state == result, "%s, then %s",
+          rondo_result_string(result), rondo_result_string(state));
     for (int i = 0; i < 2; i++) {
         double start = test_seconds();
         CHECK(rondo_barrier(s->comm, NULL) == result, "later: %s", rondo_last_error(s->comm));
@@ -119,7 +127,8 @@ static void go_on(rank_state *s)
     rondo_comm *rest = NULL;
     rondo_result result = RONDO_REMOTE_ERROR;
     config.timeout_s = 15 * test_slowness();
-    for (int tries = 0; tries < 3 && result == RONDO_REMOTE_ERROR; tries++) result = rondo_comm_shrink(s->comm, NULL, 0, &rest, &config);
+    for (int tries = 0; tries < 3 && result == RONDO_REMOTE_ERROR; tries++)
+        result = rondo_comm_shrink(s->comm, NULL, 0, &rest, &config);
     CHECK(result == RONDO_SUCCESS, "shrink: %s: %s", rondo_result_string(result), rondo_last_error(s->comm));
     CHECK(rondo_comm_size(rest) == round->n - gone, "%d of %d survived", rondo_comm_size(rest), round->n);
     chaos_must_work(rest, 1000);
@@ -156,7 +165,8 @@ static void become_a_rank(const chaos_round *round)
 
 void chaos_be_rank(chaos_round *round, int rank)
 {
-    rank_state s = {.round = round, .rank = rank};
+    static rank_state s; /* a leak checker shall find what it holds */
+    s = (rank_state){.round = round, .rank = rank};
     rondo_config config = RONDO_CONFIG_INIT;
     become_a_rank(round);
     if (rank == round->victim && round->fault == FAULT_STOP_1) chaos_allow(1.5);
@@ -165,7 +175,8 @@ void chaos_be_rank(chaos_round *round, int rank)
     double start = test_seconds();
     rondo_result result = rondo_init_rank(&s.comm, round->n, round->id, rank, &config);
     if (round->fault == FAULT_KILL_START && result != RONDO_SUCCESS) {
-        CHECK(result == RONDO_REMOTE_ERROR || result == RONDO_TIMEOUT, "%s: %s", rondo_result_string(result), rondo_last_error(NULL));
+        CHECK(result == RONDO_REMOTE_ERROR || result == RONDO_TIMEOUT, "%s: %s", rondo_result_string(result),
+              rondo_last_error(NULL));
         CHECK(test_seconds() - start < chaos_limit(), "a start took %.3g s", test_seconds() - start);
         exit(0);
     }

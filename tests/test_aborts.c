@@ -83,7 +83,8 @@ static void hear_of_it(rondo_comm *comm, double since)
         CHECK(rondo_comm_error(comm, &state) == RONDO_SUCCESS, "%s", rondo_last_error(NULL));
     }
     CHECK(state == RONDO_REMOTE_ERROR, "%s: %s", rondo_result_string(state), rondo_last_error(comm));
-    CHECK(strstr(rondo_last_error(comm), "rank 0") && strstr(rondo_last_error(comm), "rondo_comm_abort"), "%s", rondo_last_error(comm));
+    CHECK(strstr(rondo_last_error(comm), "rank 0") && strstr(rondo_last_error(comm), "rondo_comm_abort"), "%s",
+          rondo_last_error(comm));
 }
 
 /* ---- In a call ---- */
@@ -101,8 +102,10 @@ static void in_a_call(rondo_comm *comm, int rank, int n, void *context)
     } else {
         if (rank == 0) start_aborter(&one, comm);
         rondo_result result = rondo_all_reduce(a, a, large ? FLOATS : 1, RONDO_FLOAT32, RONDO_SUM, comm, NULL);
-        if (rank == 0) check_aborted(&one, result, rondo_last_error(comm));
-        else hear_of_it(comm, test_seconds());
+        if (rank == 0)
+            check_aborted(&one, result, rondo_last_error(comm));
+        else
+            hear_of_it(comm, test_seconds());
         CHECK(rondo_barrier(comm, NULL) == result, "a call after it");
     }
     free(a);
@@ -137,7 +140,8 @@ static void *get_stuck(void *argument)
     stuck *s = argument;
     int32_t x = 1;
     if (s->stream) {
-        CHECK(rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, s->comm, s->stream) == RONDO_SUCCESS, "%s", rondo_last_error(s->comm));
+        CHECK(rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, s->comm, s->stream) == RONDO_SUCCESS, "%s",
+              rondo_last_error(s->comm));
         CHECK(rondo_barrier(s->comm, s->stream) == RONDO_SUCCESS, "%s", rondo_last_error(s->comm));
         s->result = rondo_stream_synchronize(s->stream);
     } else {
@@ -154,10 +158,12 @@ static void three_stuck(rondo_comm *comm, int rank, int n, void *context)
     aborter one;
     (void)n;
     s[0].comm = comm;
-    for (int i = 1; i < 3; i++) CHECK(rondo_comm_split(comm, 0, 0, &s[i].comm, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
+    for (int i = 1; i < 3; i++)
+        CHECK(rondo_comm_split(comm, 0, 0, &s[i].comm, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
     if (rank == 0) {
         for (int i = 0; i < 3; i++) {
-            if (streams) CHECK(rondo_stream_create(&s[i].stream, s[i].comm) == RONDO_SUCCESS, "%s", rondo_last_error(NULL));
+            if (streams)
+                CHECK(rondo_stream_create(&s[i].stream, s[i].comm) == RONDO_SUCCESS, "%s", rondo_last_error(NULL));
             CHECK(pthread_create(&s[i].thread, NULL, get_stuck, &s[i]) == 0, "no thread");
         }
         one.n = 3;
@@ -261,7 +267,8 @@ static void in_a_split(rondo_comm *comm, int rank, int n, void *context)
     (void)n;
     if (rank == 2) {
         int32_t mine[2] = {0, rank}, all[6];
-        rd_call call = {"rondo_comm_split", RONDO_COLL_ALL_GATHER, mine, all, 2, RONDO_INT32, RONDO_SUM, 0, false, RD_KIND_SPLIT};
+        rd_call call = {"rondo_comm_split", RONDO_COLL_ALL_GATHER, mine, all, 2, RONDO_INT32, RONDO_SUM, 0, false,
+                        RD_KIND_SPLIT};
         if (half) CHECK(rd_call_run(comm, &call, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
         hear_of_it(comm, test_seconds() + 0.3);
         sleep((unsigned)(4 * test_slowness())); /* its end would be another reason */
@@ -270,8 +277,11 @@ static void in_a_split(rondo_comm *comm, int rank, int n, void *context)
     if (rank == 0) start_aborter(&one, comm);
     double start = test_seconds();
     rondo_result result = rondo_comm_split(comm, 0, 1 - rank, &child, NULL); /* rank 1 serves the child's table */
-    if (rank == 0) check_aborted(&one, result, rondo_last_error(comm));
-    else CHECK(result == RONDO_REMOTE_ERROR && strstr(rondo_last_error(comm), "rank 0"), "%s: %s", rondo_result_string(result), rondo_last_error(comm));
+    if (rank == 0)
+        check_aborted(&one, result, rondo_last_error(comm));
+    else
+        CHECK(result == RONDO_REMOTE_ERROR && strstr(rondo_last_error(comm), "rank 0"), "%s: %s",
+              rondo_result_string(result), rondo_last_error(comm));
     CHECK(test_seconds() - start < 0.3 + 2 * test_slowness(), "took %g s", test_seconds() - start);
     CHECK(child == comm, "the output was written");
 }
@@ -339,9 +349,12 @@ static void to_a_stopped_rank(rondo_comm *comm, int rank, int n, void *context)
     }
     while (!m->stopped) usleep(1000);
     if (rank == 0) start_aborter(&one, comm);
-    rondo_result result = rank == 0 ? rondo_send(&x, 1, RONDO_INT32, 1, comm, NULL) : rondo_recv(&x, 1, RONDO_INT32, 0, comm, NULL);
-    if (rank == 0) check_aborted(&one, result, rondo_last_error(comm));
-    else hear_of_it(comm, test_seconds());
+    rondo_result result =
+        rank == 0 ? rondo_send(&x, 1, RONDO_INT32, 1, comm, NULL) : rondo_recv(&x, 1, RONDO_INT32, 0, comm, NULL);
+    if (rank == 0)
+        check_aborted(&one, result, rondo_last_error(comm));
+    else
+        hear_of_it(comm, test_seconds());
     m->over++;
     CHECK(rondo_comm_destroy(comm) == RONDO_SUCCESS, "destroy");
 }
@@ -370,8 +383,12 @@ static void while_a_link_is_made(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(case_19),          cmocka_unit_test(three_at_once),   cmocka_unit_test(destroyed_with_calls),
-        cmocka_unit_test(while_it_is_made), cmocka_unit_test(while_it_splits), cmocka_unit_test(while_it_shrinks),
+        cmocka_unit_test(case_19),
+        cmocka_unit_test(three_at_once),
+        cmocka_unit_test(destroyed_with_calls),
+        cmocka_unit_test(while_it_is_made),
+        cmocka_unit_test(while_it_splits),
+        cmocka_unit_test(while_it_shrinks),
         cmocka_unit_test(while_a_link_is_made),
     };
     alarm((unsigned)(250 * (test_slowness() > 1 ? 4 : 1)));

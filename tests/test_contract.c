@@ -20,7 +20,8 @@ static rondo_config patient(void)
     return config;
 }
 
-/* Does the text say of this rank that it is at `what`? Its list reads "; rank 2 (pid 7 on h): WHAT; ranks 0, 3-5: WHAT". */
+/* Does the text say of this rank that it is at `what`? Its list reads "; rank 2 (pid 7 on h): WHAT; ranks 0, 3-5:
+ * WHAT". */
 static bool says_of(const char *text, int rank, const char *what)
 {
     for (const char *at = strstr(text, "; rank"); at; at = strstr(at + 1, "; rank")) {
@@ -48,8 +49,26 @@ static bool says_of(const char *text, int rank, const char *what)
 /* ---- One rank's call differs ---- */
 
 typedef enum deed {
-    NOTHING, REDUCE_409600, REDUCE_409598, REDUCE_1, REDUCE_2, REDUCE_100, GATHER_ALL_15, AS_INT, AS_MAX, BARRIER, REDUCE_0,
-    TWO_TOGETHER, TWO_SINGLE, BROADCAST, REDUCE_TO, GATHER, SCATTER, ALL_TO_ALL, RECV_7, SEND_8
+    NOTHING,
+    REDUCE_409600,
+    REDUCE_409598,
+    REDUCE_1,
+    REDUCE_2,
+    REDUCE_100,
+    GATHER_ALL_15,
+    AS_INT,
+    AS_MAX,
+    BARRIER,
+    REDUCE_0,
+    TWO_TOGETHER,
+    TWO_SINGLE,
+    BROADCAST,
+    REDUCE_TO,
+    GATHER,
+    SCATTER,
+    ALL_TO_ALL,
+    RECV_7,
+    SEND_8
 } deed;
 
 static rondo_result make(rondo_comm *comm, deed what, int root)
@@ -88,6 +107,7 @@ static rondo_result make(rondo_comm *comm, deed what, int root)
     return RONDO_SUCCESS;
 }
 
+/* clang-format off */
 static const struct scene {
     const char *name;
     int n, odd;
@@ -113,12 +133,14 @@ static const struct scene {
     {"gather and all-gather", 4, 1, GATHER, GATHER_ALL_15, "rondo_gather", "rondo_all_gather", 0, 1},
     {"broadcast and all-to-all", 4, 3, BROADCAST, ALL_TO_ALL, "rondo_broadcast", "rondo_all_to_all", 0, 1},
 };
+/* clang-format on */
 
 static void differ(rondo_comm *comm, int rank, int n, void *context)
 {
     const struct scene *scene = context;
     char root[16] = "";
-    for (int i = 0; i < scene->before; i++) CHECK(make(comm, REDUCE_100, 0) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
+    for (int i = 0; i < scene->before; i++)
+        CHECK(make(comm, REDUCE_100, 0) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
     double start = test_seconds();
     rondo_result result = make(comm, rank == scene->odd ? scene->odd_one : scene->others, scene->own_roots ? rank : 0);
     char text[2048];
@@ -128,7 +150,8 @@ static void differ(rondo_comm *comm, int rank, int n, void *context)
     for (int r = 0; r < n; r++) {
         const char *what = r == scene->odd ? scene->odd_is : scene->others_are;
         if (scene->own_roots) snprintf(root, sizeof root, "root %d", r);
-        CHECK(says_of(text, r, what) && says_of(text, r, root), "%s: does not say \"%s\" of rank %d: %s", scene->name, what, r, text);
+        CHECK(says_of(text, r, what) && says_of(text, r, root), "%s: does not say \"%s\" of rank %d: %s", scene->name,
+              what, r, text);
     }
     for (int i = 0; i < 3; i++) {
         CHECK(make(comm, i ? REDUCE_100 : BARRIER, 0) == RONDO_MISMATCH, "a later call");
@@ -147,16 +170,26 @@ static void run_scenes(const char *transport, const char *algo)
     test_env("RONDO_ALGO", NULL);
 }
 
-static void differ_over_shm(void **state) { (void)state, run_scenes("shm", NULL); }
-static void differ_over_shm_ring(void **state) { (void)state, run_scenes("shm", "ring"); }
-static void differ_over_tcp(void **state) { (void)state, run_scenes("tcp", NULL); }
+static void differ_over_shm(void **state)
+{
+    (void)state, run_scenes("shm", NULL);
+}
+static void differ_over_shm_ring(void **state)
+{
+    (void)state, run_scenes("shm", "ring");
+}
+static void differ_over_tcp(void **state)
+{
+    (void)state, run_scenes("tcp", NULL);
+}
 
 /* ---- ... and one has not called ---- */
 
 static void two_of_three(rondo_comm *comm, int rank, int n, void *context)
 {
     int before = *(int *)context;
-    const char *not_called = before ? "call 2, rondo_barrier, which is done, and no call since" : "has not called anything yet";
+    const char *not_called =
+        before ? "call 2, rondo_barrier, which is done, and no call since" : "has not called anything yet";
     (void)n;
     for (int i = 0; i < before; i++) CHECK(make(comm, BARRIER, 0) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
     if (rank == 2) sleep(2);
@@ -216,7 +249,8 @@ static void other_algo(const rondo_unique_id *id, int rank, int n, void *context
     rondo_result result = rondo_init_rank(&comm, n, *id, rank, &config);
     const char *text = rondo_last_error(NULL);
     CHECK(result != RONDO_SUCCESS && result != RONDO_TIMEOUT, "%s", rondo_result_string(result));
-    CHECK(strstr(text, "RONDO_ALGO") && strstr(text, "flat") && strstr(text, "ring") && strstr(text, "rank 1"), "%s", text);
+    CHECK(strstr(text, "RONDO_ALGO") && strstr(text, "flat") && strstr(text, "ring") && strstr(text, "rank 1"), "%s",
+          text);
     CHECK(test_seconds() - start < SOON, "took %g s", test_seconds() - start);
     CHECK(!comm, "the output was written");
 }
@@ -233,7 +267,8 @@ static void sum(rondo_comm *comm, int rank, int n, void *context)
     static float a[300001];
     (void)context;
     for (int i = 0; i < 300001; i++) a[i] = (float)(i % 97 + rank);
-    CHECK(rondo_all_reduce(a, a, 300001, RONDO_FLOAT32, RONDO_SUM, comm, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
+    CHECK(rondo_all_reduce(a, a, 300001, RONDO_FLOAT32, RONDO_SUM, comm, NULL) == RONDO_SUCCESS, "%s",
+          rondo_last_error(comm));
     for (int i = 0; i < 300001; i++)
         CHECK(a[i] == (float)(n * (i % 97) + n * (n - 1) / 2), "element %d is %g", i, (double)a[i]);
 }
@@ -258,19 +293,22 @@ static void refused(rondo_comm *comm, int rank, int n, void *context)
     rondo_comm *child;
     for (int i = 0; i < 5; i++) {
         if ((rank + i) % 2) {
-            CHECK(rondo_all_reduce(x, y, 2, RONDO_INT32, RONDO_OPS, comm, NULL) == RONDO_INVALID_ARGUMENT, "a bad operator");
+            CHECK(rondo_all_reduce(x, y, 2, RONDO_INT32, RONDO_OPS, comm, NULL) == RONDO_INVALID_ARGUMENT,
+                  "a bad operator");
             CHECK(rondo_broadcast(x, y, 2, RONDO_INT32, n, comm, NULL) == RONDO_INVALID_ARGUMENT, "a bad root");
             CHECK(rondo_send(x, 2, RONDO_INT32, rank, comm, NULL) == RONDO_INVALID_USAGE, "to itself");
             CHECK(rondo_comm_split(comm, -7, 0, &child, NULL) == RONDO_INVALID_ARGUMENT, "a bad colour");
             rondo_group_start();
             rondo_all_reduce(x, y, 2, RONDO_INT32, RONDO_SUM, comm, NULL);
-            CHECK(rondo_all_reduce(x, y, 2, RONDO_DTYPES, RONDO_SUM, comm, NULL) == RONDO_INVALID_ARGUMENT, "a bad type");
+            CHECK(rondo_all_reduce(x, y, 2, RONDO_DTYPES, RONDO_SUM, comm, NULL) == RONDO_INVALID_ARGUMENT,
+                  "a bad type");
             CHECK(rondo_group_end() == RONDO_INVALID_ARGUMENT, "a refused group");
             CHECK(strstr(rondo_last_error(NULL), "dtype"), "%s", rondo_last_error(NULL));
             CHECK(rondo_group_end() == RONDO_INVALID_USAGE, "the end of no group");
         }
         x[0] = rank + i, x[1] = 10 * rank;
-        CHECK(rondo_all_reduce(x, y, 2, RONDO_INT32, RONDO_SUM, comm, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
+        CHECK(rondo_all_reduce(x, y, 2, RONDO_INT32, RONDO_SUM, comm, NULL) == RONDO_SUCCESS, "%s",
+              rondo_last_error(comm));
         CHECK(y[0] == n * (n - 1) / 2 + n * i && y[1] == 5 * n * (n - 1), "sums %d and %d", y[0], y[1]);
     }
     CHECK(rondo_comm_split(comm, 0, 0, &child, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
@@ -292,8 +330,8 @@ static void errors_of_a_call(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(differ_over_shm), cmocka_unit_test(differ_over_shm_ring), cmocka_unit_test(differ_over_tcp),
-        cmocka_unit_test(one_has_not_called), cmocka_unit_test(messages_differ), cmocka_unit_test(case_15),
+        cmocka_unit_test(differ_over_shm),    cmocka_unit_test(differ_over_shm_ring), cmocka_unit_test(differ_over_tcp),
+        cmocka_unit_test(one_has_not_called), cmocka_unit_test(messages_differ),      cmocka_unit_test(case_15),
         cmocka_unit_test(errors_of_a_call),
     };
     alarm((unsigned)(250 * (test_slowness() > 1 ? 4 : 1)));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * What happens when ranks die, leave, never come, or are aborted. Unless said otherwise the timeout is ten minutes, so that
- * whatever ends within seconds was noticed.
+ * What happens when ranks die, leave, never come, or are aborted. Unless said otherwise the timeout is ten minutes, so
+ * that whatever ends within seconds was noticed.
  */
 #include "test.h"
 
@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define T 600.0
+#define T   600.0
 #define MIB (1024u * 1024u)
 
 static rondo_config config_of(double timeout_s)
@@ -122,7 +122,8 @@ static void send_to_the_victim(rondo_comm *comm, int rank, int n, void *context)
     CHECK(rondo_barrier(comm, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
     if (rank == 1) raise(SIGSTOP);
     while (!*victim) usleep(1000);
-    rondo_result result = rank == 0 ? rondo_send(&x, 1, RONDO_INT32, 1, comm, NULL) : rondo_gather(&x, NULL, 1, RONDO_INT32, 1, comm, NULL);
+    rondo_result result = rank == 0 ? rondo_send(&x, 1, RONDO_INT32, 1, comm, NULL)
+                                    : rondo_gather(&x, NULL, 1, RONDO_INT32, 1, comm, NULL);
     const char *text = rondo_last_error(comm);
     snprintf(pid, sizeof pid, "%d", (int)*victim);
     CHECK(result == RONDO_REMOTE_ERROR, "%s: %s", rondo_result_string(result), text);
@@ -317,8 +318,9 @@ static void test_others_calls(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(case_18), cmocka_unit_test(test_killed_before_the_link), cmocka_unit_test(case_20),
-        cmocka_unit_test(case_21), cmocka_unit_test(test_abort), cmocka_unit_test(test_others_calls),
+        cmocka_unit_test(case_18),    cmocka_unit_test(test_killed_before_the_link),
+        cmocka_unit_test(case_20),    cmocka_unit_test(case_21),
+        cmocka_unit_test(test_abort), cmocka_unit_test(test_others_calls),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

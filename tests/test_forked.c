@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_forked.c - children of ranks that have streams and links on demand: however they end, the parent goes on, and one that
- * outlives its parent does not hide its death.
+ * test_forked.c - children of ranks that have streams and links on demand: however they end, the parent goes on, and
+ * one that outlives its parent does not hide its death.
  */
 #include "test.h"
 
@@ -29,9 +29,11 @@ static void use_all(rondo_comm *comm, rondo_stream *stream, int rank, int n)
     CHECK(rondo_stream_synchronize(stream) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
     for (int r = 0; r < n; r++)
         for (int i = 0; i < COUNT; i++)
-            CHECK(b[r * COUNT + i] == 1000 * r + (rank * COUNT + i) % 991, "part %d, element %d: %d", r, i, b[r * COUNT + i]);
+            CHECK(b[r * COUNT + i] == 1000 * r + (rank * COUNT + i) % 991, "part %d, element %d: %d", r, i,
+                  b[r * COUNT + i]);
     for (int i = 0; i < COUNT; i++) CHECK(c[i] == 1000 * ((rank + n - 1) % n) + i % 991, "element %d: %d", i, c[i]);
-    CHECK(rondo_all_reduce(a, b, COUNT, RONDO_INT32, RONDO_SUM, comm, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
+    CHECK(rondo_all_reduce(a, b, COUNT, RONDO_INT32, RONDO_SUM, comm, NULL) == RONDO_SUCCESS, "%s",
+          rondo_last_error(comm));
     for (int i = 0; i < COUNT; i++) CHECK(b[i] == 500 * n * (n - 1) + n * (i % 991), "element %d: %d", i, b[i]);
 }
 
@@ -56,10 +58,13 @@ static void with_children(rondo_comm *comm, int rank, int n, void *context)
         if (k == 2) { /* the stream is the parent's */
             CHECK(rondo_barrier(comm, stream) == RONDO_INVALID_USAGE, "a call in a child");
             CHECK(rondo_stream_synchronize(stream) == RONDO_INVALID_USAGE, "a wait in a child");
-            CHECK(rondo_stream_destroy(stream) == RONDO_SUCCESS && rondo_comm_destroy(comm) == RONDO_SUCCESS, "destroy");
+            CHECK(rondo_stream_destroy(stream) == RONDO_SUCCESS && rondo_comm_destroy(comm) == RONDO_SUCCESS,
+                  "destroy");
             exit(0);
         }
-        if (k == 3) CHECK(rondo_send(&x, 1, RONDO_INT32, (rank + 1) % n, comm, NULL) == RONDO_INVALID_USAGE, "a message of a child");
+        if (k == 3)
+            CHECK(rondo_send(&x, 1, RONDO_INT32, (rank + 1) % n, comm, NULL) == RONDO_INVALID_USAGE,
+                  "a message of a child");
         if (k == 4) abort();
         _exit(0);
     }
@@ -118,8 +123,10 @@ static void a_child_hides_nothing(void **state)
         ranks_wait(&all, 20 * test_slowness());
         if (*child > 0) kill(*child, SIGKILL);
         for (int r = 0; r < 3; r++)
-            if (r == 1) assert_true(WIFSIGNALED(all.status[r]));
-            else assert_int_equal(all.status[r], 0);
+            if (r == 1)
+                assert_true(WIFSIGNALED(all.status[r]));
+            else
+                assert_int_equal(all.status[r], 0);
     }
     test_env("RONDO_TRANSPORT", NULL);
 }

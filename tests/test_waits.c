@@ -42,14 +42,15 @@ static const char *heard(overheard *o)
 
 static int32_t sum_of(rondo_comm *comm, int32_t x)
 {
-    CHECK(rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, comm, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
+    CHECK(rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, comm, NULL) == RONDO_SUCCESS, "%s",
+          rondo_last_error(comm));
     return x;
 }
 
 /* ---- A rank that is stopped ---- */
 
 typedef struct stopping {
-    double for_s;  /* how long rank 1 of 3 is stopped */
+    double for_s; /* how long rank 1 of 3 is stopped */
     bool large, to_all;
     _Atomic int over;
 } stopping;
@@ -58,12 +59,14 @@ static void beside_a_stopped_rank(rondo_comm *comm, int rank, int n, void *conte
 {
     stopping *s = context;
     const size_t count = s->large ? 1 << 20 : 100;
-    int32_t *a = malloc(3 * count * sizeof *a), *b = malloc(3 * count * sizeof *b);
+    static int32_t a[3 << 20], b[3 << 20];
     overheard o;
     for (size_t i = 0; i < 3 * count; i++) a[i] = (int32_t)(i % 1009) * (rank + 1);
     CHECK(sum_of(comm, rank) == n * (n - 1) / 2, "sum");
-    if (rank == 1) raise(SIGSTOP);
-    else overhear(&o);
+    if (rank == 1)
+        raise(SIGSTOP);
+    else
+        overhear(&o);
     double start = test_seconds();
     rondo_result result = s->to_all ? rondo_all_to_all(a, b, count, RONDO_INT32, comm, NULL)
                                     : rondo_all_reduce(a, b, count, RONDO_INT32, RONDO_SUM, comm, NULL);
@@ -89,8 +92,10 @@ static void beside_a_stopped_rank(rondo_comm *comm, int rank, int n, void *conte
     for (size_t i = 0; i < count; i++) {
         if (s->to_all)
             for (int r = 0; r < 3; r++)
-                CHECK(b[(size_t)r * count + i] == (int32_t)(((size_t)rank * count + i) % 1009) * (r + 1), "element %zu of %d", i, r);
-        else CHECK(b[i] == 6 * (int32_t)(i % 1009), "element %zu is %d", i, b[i]);
+                CHECK(b[(size_t)r * count + i] == (int32_t)(((size_t)rank * count + i) % 1009) * (r + 1),
+                      "element %zu of %d", i, r);
+        else
+            CHECK(b[i] == 6 * (int32_t)(i % 1009), "element %zu is %d", i, b[i]);
     }
 }
 
@@ -147,8 +152,10 @@ static void one_is_late(rondo_comm *comm, int rank, int n, void *context)
     const char *text = rondo_last_error(comm), *found = strstr(text, "; rank 2 (");
     double age = 0;
     CHECK(result == RONDO_TIMEOUT, "%s: %s", rondo_result_string(result), text);
-    CHECK(found && strstr(found, "has not called it (its last: rondo_broadcast of 50 int32, root 1, call 5, done "), "%s", text);
-    CHECK(sscanf(strstr(found, "done ") + 5, "%lf s ago", &age) == 1 && age > 1.2 && age < 4 * test_slowness(), "%s", text);
+    CHECK(found && strstr(found, "has not called it (its last: rondo_broadcast of 50 int32, root 1, call 5, done "),
+          "%s", text);
+    CHECK(sscanf(strstr(found, "done ") + 5, "%lf s ago", &age) == 1 && age > 1.2 && age < 4 * test_slowness(), "%s",
+          text);
     for (int r = 0; r < n; r++) {
         char innocent[32];
         snprintf(innocent, sizeof innocent, "; rank %d (", r);
@@ -168,7 +175,8 @@ static void who_has_not_called(void **state)
     over(-1);
 }
 
-/* Rank 0 has called, too, and makes a link to rank 1, which is stopped; rank 2, whose patience ends first, waits for it. */
+/* Rank 0 has called, too, and makes a link to rank 1, which is stopped; rank 2, whose patience ends first, waits for
+ * it. */
 static void own_timeout(int rank, void *context)
 {
     (void)context;
@@ -183,14 +191,19 @@ static void one_makes_a_link(rondo_comm *comm, int rank, int n, void *context)
     CHECK(sum_of(comm, rank) == n * (n - 1) / 2, "sum");
     if (rank == 1) raise(SIGSTOP);
     usleep(300000);
-    if (!message) result = rondo_scatter(x, &y, 1, RONDO_INT32, 0, comm, NULL);
-    else if (rank == 0) result = rondo_send(x, 1, RONDO_INT32, 1, comm, NULL);
-    else if (rank == 2) result = rondo_recv(x, 1, RONDO_INT32, 0, comm, NULL);
+    if (!message)
+        result = rondo_scatter(x, &y, 1, RONDO_INT32, 0, comm, NULL);
+    else if (rank == 0)
+        result = rondo_send(x, 1, RONDO_INT32, 1, comm, NULL);
+    else if (rank == 2)
+        result = rondo_recv(x, 1, RONDO_INT32, 0, comm, NULL);
     if (rank == 1) return;
     const char *text = rondo_last_error(comm), *said = strstr(text, "; rank 0 (");
     CHECK(result == RONDO_TIMEOUT, "%s: %s", rondo_result_string(result), text);
-    if (message) CHECK(said && strstr(said, "in rondo_send of 1 int32 to rank 1"), "%s", text);
-    else CHECK(!said, "%s", text);
+    if (message)
+        CHECK(said && strstr(said, "in rondo_send of 1 int32 to rank 1"), "%s", text);
+    else
+        CHECK(!said, "%s", text);
     CHECK(strstr(text, "; rank 1 (") && strstr(strstr(text, "; rank 1 ("), "stopped"), "%s", text);
 }
 
@@ -220,7 +233,8 @@ static void slow(rondo_comm *comm, int rank, int n, void *context)
     (void)context;
     for (int i = 0; i < 2; i++) CHECK(sum_of(comm, rank) == n * (n - 1) / 2, "sum");
     int32_t x = rank, all[4] = {-1, -1, -1, -1};
-    CHECK(rondo_all_gather(&x, all, 1, RONDO_INT32, comm, NULL) == RONDO_SUCCESS && all[3] == 3, "%s", rondo_last_error(comm));
+    CHECK(rondo_all_gather(&x, all, 1, RONDO_INT32, comm, NULL) == RONDO_SUCCESS && all[3] == 3, "%s",
+          rondo_last_error(comm));
     if (rank == 3) {
         usleep(1500000);
         CHECK(sum_of(comm, rank) == n * (n - 1) / 2, "sum");
@@ -231,7 +245,9 @@ static void slow(rondo_comm *comm, int rank, int n, void *context)
     const char *said = heard(&o), *found = strstr(said, "rank 3 (");
     dup2(1, 2);
     CHECK(sum == n * (n - 1) / 2, "sum %d", sum);
-    CHECK(found && strstr(said, "has not completed in 0.5 s") && strstr(found, "(its last: rondo_all_gather of 1 int32, call 3, done "), "%s", said);
+    CHECK(found && strstr(said, "has not completed in 0.5 s") &&
+              strstr(found, "(its last: rondo_all_gather of 1 int32, call 3, done "),
+          "%s", said);
     CHECK(!strstr(strstr(said, "has not completed") + 1, "has not completed"), "warns more than once: %s", said);
 }
 
@@ -258,8 +274,10 @@ static void two_of_three(const rondo_unique_id *id, int rank, int n, void *conte
     config.timeout_s = 2;
     double start = test_seconds();
     rondo_result result = rondo_init_rank(&comm, n, *id, rank, &config);
-    CHECK(result == RONDO_TIMEOUT && strstr(rondo_last_error(NULL), "2 of 3 joined; missing: rank 2"), "%s", rondo_last_error(NULL));
-    CHECK(test_seconds() - start > 1.9 && test_seconds() - start < 2 + 2 * test_slowness(), "took %g s", test_seconds() - start);
+    CHECK(result == RONDO_TIMEOUT && strstr(rondo_last_error(NULL), "2 of 3 joined; missing: rank 2"), "%s",
+          rondo_last_error(NULL));
+    CHECK(test_seconds() - start > 1.9 && test_seconds() - start < 2 + 2 * test_slowness(), "took %g s",
+          test_seconds() - start);
     CHECK(!comm, "the output was written");
 }
 
@@ -276,8 +294,9 @@ static void case_20(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_stop_of_a_second), cmocka_unit_test(a_stop_for_too_long), cmocka_unit_test(who_has_not_called),
-        cmocka_unit_test(who_makes_a_link), cmocka_unit_test(a_slow_call), cmocka_unit_test(case_20),
+        cmocka_unit_test(a_stop_of_a_second), cmocka_unit_test(a_stop_for_too_long),
+        cmocka_unit_test(who_has_not_called), cmocka_unit_test(who_makes_a_link),
+        cmocka_unit_test(a_slow_call),        cmocka_unit_test(case_20),
     };
     alarm((unsigned)(250 * (test_slowness() > 1 ? 4 : 1)));
     return cmocka_run_group_tests(tests, NULL, NULL);

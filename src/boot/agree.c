@@ -293,7 +293,10 @@ static rondo_result check_call(rd_member *member, const bool *exclude)
     return RONDO_SUCCESS;
 }
 
-static bool is_stopped(const _Atomic int *stop) { return stop && *stop; }
+static bool is_stopped(const _Atomic int *stop)
+{
+    return stop && *stop;
+}
 
 static rondo_result reach_agreement(rd_member *member, const bool *exclude, int64_t deadline, const _Atomic int *stop)
 {
@@ -316,13 +319,14 @@ static rondo_result reach_agreement(rd_member *member, const bool *exclude, int6
     member->last_agreement = a->number > member->last_agreement ? a->number : member->last_agreement;
     if (a->result == RONDO_IN_PROGRESS) {
         say(member, GAVE_UP);
-        return is_stopped(stop) ? rd_fail(RONDO_ABORTED, "shrink: rondo_comm_abort was called meanwhile") : timed_out(member);
+        return is_stopped(stop) ? rd_fail(RONDO_ABORTED, "shrink: rondo_comm_abort was called meanwhile")
+                                : timed_out(member);
     }
     return a->result == RONDO_SUCCESS ? RONDO_SUCCESS : rd_fail(a->result, "%s", a->text);
 }
 
-rondo_result rd_member_agree(rd_member *member, const bool *exclude, int64_t deadline, const _Atomic int *stop, bool *present,
-                             uint64_t *number)
+rondo_result rd_member_agree(rd_member *member, const bool *exclude, int64_t deadline, const _Atomic int *stop,
+                             bool *present, uint64_t *number)
 {
     rd_agreement agreement = {.result = RONDO_IN_PROGRESS};
     size_t bytes = set_bytes(member);

@@ -169,8 +169,8 @@ rondo_result rd_member_collect(rd_member *member, int64_t deadline, rd_answer *a
  * RONDO_TIMEOUT names who did not come, RONDO_MISMATCH two ranks whose lists differ. RONDO_REMOTE_ERROR on all when a
  * rank that is not in the list is gone. One that dies once somebody knows of the agreement is still present on all, and
  * rd_member_is_gone soon. */
-rondo_result rd_member_agree(rd_member *member, const bool *exclude, int64_t deadline, const _Atomic int *stop, bool *present,
-                             uint64_t *number);
+rondo_result rd_member_agree(rd_member *member, const bool *exclude, int64_t deadline, const _Atomic int *stop,
+                             bool *present, uint64_t *number);
 
 /* Says goodbye, forgets the member. Never waits for a peer. NULL is fine. */
 void rd_member_close(rd_member *member);

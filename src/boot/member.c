@@ -292,7 +292,9 @@ static rondo_result go_on(void *context)
     bool warns = result == RONDO_SUCCESS && !c->warned && c->member->ranks[c->peer].is_stopped;
     if (warns) rd_member_name(c->member, c->peer, name, sizeof name);
     rd_service_unlock();
-    if (warns) rd_log(RD_LOG_WARN, "rank %d connects to %s, which is stopped (SIGSTOP, or a debugger)", c->member->job.rank, name);
+    if (warns)
+        rd_log(RD_LOG_WARN, "rank %d connects to %s, which is stopped (SIGSTOP, or a debugger)", c->member->job.rank,
+               name);
     c->warned = c->warned || warns;
     return result;
 }

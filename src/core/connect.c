@@ -71,12 +71,14 @@ static rondo_result reach(rd_connecting *c, int peer, int channel, const rondo_t
     for (;; far = RONDO_REACH_NETWORK) {
         *transport = rd_transport_choose(far, rd_forced_transport(comm), why, sizeof why);
         if (!*transport)
-            return rd_fail(lost[0] ? RONDO_REMOTE_ERROR : RONDO_INVALID_USAGE, "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,
+            return rd_fail(lost[0] ? RONDO_REMOTE_ERROR : RONDO_INVALID_USAGE,
+                           "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,
                            lost[0] ? "; tried as one host: " : "", lost);
         bool over_unix = (*transport)->reach != RONDO_REACH_NETWORK;
         rondo_result result = rd_member_connect(comm->member, peer, PURPOSE_LINK, channel, over_unix, c->deadline, fd);
         if (result == RONDO_SUCCESS) break;
-        if (!over_unix || far == RONDO_REACH_PROCESS || result != RONDO_REMOTE_ERROR || rd_comm_stopped(comm)) return result;
+        if (!over_unix || far == RONDO_REACH_PROCESS || result != RONDO_REMOTE_ERROR || rd_comm_stopped(comm))
+            return result;
         c->unix_ok[peer] = false;
         snprintf(lost, sizeof lost, "%s", rd_last_error());
     }

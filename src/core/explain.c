@@ -20,8 +20,8 @@
 #define REASON_NS 1000000000 /* how long a broken link waits for the control plane to say why */
 #define ANSWER_S 1.0         /* how long a failed call waits for the others' reports */
 #define SLOW_ANSWER_S 0.2    /* ... one that is only slow, and might go on */
-#define LATE_S 0.5           /* how long a mismatch waits for ranks that may be about to call */
-#define LATE_LOOK_NS 5000000
+#define LATE_S        0.5    /* how long a mismatch waits for ranks that may be about to call */
+#define LATE_LOOK_NS  5000000
 
 /* ---- A text that grows ---- */
 

@@ -18,7 +18,7 @@
 #define MOST_SLOTS 64
 #define LOOK_S 0.05          /* how often a wait for a peer's answer looks whether the communicator has ended */
 #define ANSWER_S 1.0         /* an answer's few bytes fit into any socket */
-#define REASON_S 1.0         /* how long a broken connection waits for the control plane to say why */
+#define REASON_S     1.0         /* how long a broken connection waits for the control plane to say why */
 
 _Static_assert(RD_HELLO_BYTES <= sizeof((rd_greeting *)0)->data, "a greeting holds a hello");
 
@@ -64,9 +64,10 @@ static rondo_result no_answer(const rondo_comm *comm, int peer)
 {
     char name[256];
     rd_member_peer_name(comm->member, peer, name, sizeof name);
-    return rd_fail(RONDO_TIMEOUT, "no link from rank %d to %s in %.3g s (RONDO_TIMEOUT sets the limit): it %s", comm->rank, name,
-                   comm->settings.timeout_s, rd_member_is_stopped(comm->member, peer, NULL) ? "is stopped (SIGSTOP, or a debugger)"
-                                                                                             : "does not answer");
+    return rd_fail(RONDO_TIMEOUT, "no link from rank %d to %s in %.3g s (RONDO_TIMEOUT sets the limit): it %s",
+                   comm->rank, name, comm->settings.timeout_s,
+                   rd_member_is_stopped(comm->member, peer, NULL) ? "is stopped (SIGSTOP, or a debugger)"
+                                                                  : "does not answer");
 }
 
 /* A transport, and a connection to the peer by which to make a link. */
@@ -76,8 +77,9 @@ static rondo_result reach(rondo_comm *comm, rd_lane lane, int peer, int64_t dead
     for (;;) {
         *transport = rd_transport_choose((rondo_reach)comm->links.reach[peer], rd_forced_transport(comm), why, sizeof why);
         if (!*transport)
-            return rd_fail(lost[0] ? RONDO_REMOTE_ERROR : RONDO_INVALID_USAGE, "no link from rank %d to rank %d: %s%s%s", comm->rank,
-                           peer, why, lost[0] ? "; tried as one host: " : "", lost);
+            return rd_fail(lost[0] ? RONDO_REMOTE_ERROR : RONDO_INVALID_USAGE,
+                           "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,
+                           lost[0] ? "; tried as one host: " : "", lost);
         bool over_unix = (*transport)->reach != RONDO_REACH_NETWORK;
         rondo_result result = rd_member_visit(comm->member, peer, (int)lane, over_unix, deadline, fd);
         if (result == RONDO_SUCCESS) break;
@@ -116,7 +118,8 @@ static rondo_result await_answer(rondo_comm *comm, int fd, int peer, rondo_offer
         if (warned || !rd_member_is_stopped(comm->member, peer, NULL)) continue;
         warned = true;
         rd_member_peer_name(comm->member, peer, name, sizeof name);
-        rd_log(RD_LOG_WARN, "rank %d waits for a link to %s, which is stopped (SIGSTOP, or a debugger)", comm->rank, name);
+        rd_log(RD_LOG_WARN, "rank %d waits for a link to %s, which is stopped (SIGSTOP, or a debugger)", comm->rank,
+               name);
     }
     return rd_hello_recv(fd, &hello, answer, rd_deadline(ANSWER_S));
 }
@@ -133,7 +136,8 @@ static rondo_result reason_why(rondo_comm *comm, int peer, rondo_result result)
     rondo_result stop = rd_comm_stopped(comm);
     if (stop) return rd_fail(stop, "%s", comm->stop.text);
     rd_member_peer_name(comm->member, peer, name, sizeof name);
-    if (rd_member_is_gone(comm->member, peer)) return rd_fail(RONDO_REMOTE_ERROR, "%s left while a link to it was being made", name);
+    if (rd_member_is_gone(comm->member, peer))
+        return rd_fail(RONDO_REMOTE_ERROR, "%s left while a link to it was being made", name);
     return rd_fail(result, "no link from rank %d to %s: %s", comm->rank, name, own);
 }
 

@@ -55,7 +55,8 @@ static void give_up_with_parent(rd_child *child)
 {
     rondo_result stop = child->outlives_parent ? RONDO_SUCCESS : rd_comm_stopped(child->parent);
     if (rd_comm_stopped(child->comm)) return;
-    if (stop) rd_comm_give_up(child->comm, stop, child->parent->stop.text);
+    if (stop)
+        rd_comm_give_up(child->comm, stop, child->parent->stop.text);
     else if (child->outlives_parent && atomic_load(&child->parent->stop.aborted))
         rd_comm_give_up(child->comm, RONDO_ABORTED, "rondo_comm_abort was called while the communicator shrank");
 }

@@ -144,7 +144,8 @@ static rd_progress start_next(rd_task *task)
     if (!task->passing) task->deadline = 0; /* messages have waited all along */
     atomic_store_explicit(&comm->woken, 1, memory_order_relaxed); /* who left before this call matters, too */
     /* First, since it may take a while to reach a peer: until then this rank would pass for one that has not called. */
-    task->entry = rd_record_begin(comm->recorder, task->calls + task->at, task->fused, comm->calls + (uint64_t)task->fused);
+    task->entry =
+        rd_record_begin(comm->recorder, task->calls + task->at, task->fused, comm->calls + (uint64_t)task->fused);
     rondo_result result = rd_prepare(comm, task->calls + task->at, task->fused);
     if (result != RONDO_SUCCESS) { /* the others have begun a call that this rank cannot make */
         rd_record_end(comm->recorder, task->entry, fail(task, result), false);
