@@ -45,10 +45,11 @@ bool rd_cpu_level_has(int level)
     case RD_CPU_AUTO:
     case RD_CPU_PORTABLE: return true;
 #ifdef __x86_64__
-    case RD_CPU_AVX2: return __builtin_cpu_supports("avx2") && has_f16c();
+    case RD_CPU_AVX2: return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
     case RD_CPU_AVX512:
-        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-               __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+        return rd_cpu_level_has(RD_CPU_AVX2) && __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vl");
 #endif
     default: return false;
     }
@@ -102,6 +103,7 @@ rondo_result rd_reduction_init(rd_reduction *reduction, rondo_dtype type, rondo_
     if (ranks < 1) return rd_fail(RONDO_INVALID_ARGUMENT, "a reduction of %d ranks; there must be at least 1", ranks);
     if (!rd_cpu_level_has(level)) return no_such_level(level);
     if (level == RD_CPU_AUTO) level = rd_cpu_level_best();
+    while (!levels[level].kernels->run[type][op]) level--;
 
     size_t bytes = rd_dtype_bytes(type);
     double scale = 1, divisor = 1;

@@ -39,7 +39,8 @@ static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *p
     if (call.touch && pass->count > 0) rd_touch_line((uintptr_t)pass->source[0]);
     if (reduction->op != RONDO_AVG) return call;
     bool integer = reduction->type <= RONDO_UINT64;
-    call.factors.scale = reduction->scale, call.factors.divisor = reduction->divisor;
+    call.factors.scale_double = reduction->scale, call.factors.divisor_double = reduction->divisor;
+    call.factors.scale_float = (float)reduction->scale, call.factors.divisor_float = (float)reduction->divisor;
     call.scaled = reduction->scale != 1;
     call.divided = pass->finish && (integer ? reduction->ranks : reduction->divisor) != 1;
     if (integer && call.divided)
@@ -132,6 +133,7 @@ static size_t rd_head(const struct rd_call *call, size_t step)
 #define RD_WIDE 8
 #define RD_ALIGNED 0
 #include "reduce/pass.h"
+#if RD_VECTOR_BYTES < 64 /* the conversions of AVX2 take half the time of AVX-512's on Zen 4 */
 #define RD_TYPE ordered_float16
 #define RD_LANE ordered_float16
 #define RD_BYTES 2
@@ -145,6 +147,7 @@ static size_t rd_head(const struct rd_call *call, size_t step)
 #define RD_WIDE 4
 #define RD_ALIGNED 0
 #include "reduce/pass.h"
+#endif
 #define RD_TYPE ordered_bfloat16
 #define RD_LANE ordered_bfloat16
 #define RD_BYTES 2
@@ -224,7 +227,9 @@ const struct rd_kernels RD_KERNELS = {
             [RONDO_UINT32] = RD_ROW(uint32, uint32),
             [RONDO_INT64] = RD_ROW(int64, uint64),
             [RONDO_UINT64] = RD_ROW(uint64, uint64),
+#if RD_VECTOR_BYTES < 64
             [RONDO_FLOAT16] = RD_ROW(float16, float16),
+#endif
             [RONDO_FLOAT32] = RD_ROW(float32, float32),
             [RONDO_FLOAT64] = RD_ROW(float64, float64),
             [RONDO_BFLOAT16] = RD_ROW(bfloat16, bfloat16),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The kernels for AVX2 and F16C; empty on other processors. The Makefile compiles this file with flags of its own.
+ * The kernels for AVX2, FMA and F16C; empty on other processors. The Makefile compiles this file with flags of its own.
  */
 #ifdef __x86_64__
 #define RD_VECTOR_BYTES 32

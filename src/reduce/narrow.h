@@ -157,10 +157,10 @@ RD_INLINE void load_float16(const unsigned char *from, v_float32 to[4])
 RD_INLINE void pack_float16(const v_float32 from[4], v_uint8 to[4], bool exact)
 {
     (void)exact;
-    v_float32 settled[4] = {from[0], from[1], from[2], from[3]};
-    settle_float32(settled);
-    to[0] = (v_uint8)floats_to_halves(settled[0], settled[1], false);
-    to[1] = (v_uint8)floats_to_halves(settled[2], settled[3], false);
+    for (int i = 0; i < 2; i++) {
+        v_uint16 halves = floats_to_halves(from[2 * i], from[2 * i + 1], false);
+        to[i] = (v_uint8)replace_above_uint16(halves, halves & 0x7fff, RD_HALF_INFINITY, 0x7e00);
+    }
 }
 RD_INLINE void order_float16(const v_float32 from[4], v_float32 to[4])
 {

@@ -9,8 +9,9 @@
 
 /* What the lanes of one call are multiplied with or divided by. */
 struct rd_factors {
-    double scale, divisor;     /* floats */
-    struct rd_divider divider; /* integers */
+    double scale_double, divisor_double;
+    float scale_float, divisor_float;
+    struct rd_divider divider; /* for integers */
 };
 
 /* Memory and lanes: 4 vectors, in order. */
@@ -51,7 +52,12 @@ struct rd_factors {
         (void)by;                                                                                                      \
         return a;                                                                                                      \
     }                                                                                                                  \
-    RD_INLINE v_##type finish_##type(v_##type a, const struct rd_factors *by) { return divide_##type(a, by->divider); }
+    RD_INLINE void finish_##type(v_##type a[4], const struct rd_factors *by)                                           \
+    {                                                                                                                  \
+        for (int i = 0; i < 4; i++) a[i] = divide_##type(a[i], by->divider);                                           \
+    }
+
+RD_INLINE v_float64 add_float64(v_float64 a, v_float64 b) { return a + b; }
 
 #define RD_FLOAT(type, scalar)                                                                                         \
     RD_LANES(type)                                                                                                     \
@@ -68,11 +74,10 @@ struct rd_factors {
         case RONDO_PROD: return a * b;                                                                                 \
         case RONDO_MAX: return max_##type(a, b);                                                                       \
         case RONDO_MIN: return min_##type(a, b);                                                                       \
-        default: return a + b;                                                                                         \
+        default: return add_##type(a, b);                                                                              \
         }                                                                                                              \
     }                                                                                                                  \
-    RD_INLINE v_##type scale_##type(v_##type a, const struct rd_factors *by) { return a * (scalar)by->scale; }         \
-    RD_INLINE v_##type finish_##type(v_##type a, const struct rd_factors *by) { return a / (scalar)by->divisor; }
+    RD_INLINE v_##type scale_##type(v_##type a, const struct rd_factors *by) { return a * by->scale_##scalar; }         
 
 RD_INTEGER(int8, uint8)
 RD_INTEGER(uint8, uint8)
@@ -82,5 +87,15 @@ RD_INTEGER(int64, uint64)
 RD_INTEGER(uint64, uint64)
 RD_FLOAT(float32, float)
 RD_FLOAT(float64, double)
+
+RD_INLINE void finish_float64(v_float64 a[4], const struct rd_factors *by)
+{
+    for (int i = 0; i < 4; i++) a[i] /= by->divisor_double;
+}
+
+RD_INLINE void finish_float32(v_float32 a[4], const struct rd_factors *by)
+{
+    for (int i = 0; i < 4; i++) a[i] /= by->divisor_float;
+}
 
 #endif

@@ -53,8 +53,7 @@ RD_INLINE void RD_NAME(pack_sum, RD_TYPE)(const struct rd_call *call, struct rd_
     if (call->pass->sources == 1) /* itself, but for a NaN, which combining makes the canonical one */
         RD_NAME(add_term, RD_TYPE)(form, sum, sum);
 #else
-    if (form.op == RONDO_AVG && call->divided)
-        for (int i = 0; i < 4; i++) sum[i] = RD_NAME(finish, RD_LANE)(sum[i], &call->factors);
+    if (form.op == RONDO_AVG && call->divided) RD_NAME(finish, RD_LANE)(sum, &call->factors);
 #endif
     if (form.out_wide) {
         RD_LANE_VECTOR order[4];

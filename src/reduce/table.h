@@ -8,6 +8,7 @@
 #include "reduce/reduce.h"
 
 struct rd_kernels {
+    /* NULL: the level below does it better */
     void (*run[RONDO_DTYPES][RONDO_OPS])(const rd_reduction *reduction, const rd_pass *pass);
     void (*copy)(void *to, void *also, const void *from, size_t bytes, bool touch);
 };
