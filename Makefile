@@ -7,7 +7,7 @@
 # make install    PREFIX=/usr/local LIBDIR=$PREFIX/lib DESTDIR=: library, headers, tool, manual page; also: uninstall
 # make format     clang-format on the lines that differ from the last commit; FILES="a.c b.h": on whole files
 # make coverage   runs the tests and reports which lines of src/ they reach
-# make bench-peers   Rondo beside Open MPI and MPICH: tables, goals and a plot into bench/
+# make bench-peers   Rondo beside Open MPI, MPICH and Gloo: tables, goals and a plot into bench/; PEERS=quick: fewer
 # make bench-guard   instructions per call, beside those of bench/guard.txt; ACCEPT=1 writes that file
 # V=1 shows the commands. demo and check install missing Debian packages when they can.
 
@@ -134,7 +134,7 @@ deps:
 	|| { echo "could not install them; try:  apt-get install$$missing" >&2; exit 1; }
 
 # ---- Benchmarks beside others --------------------------------------------------------------------------------
-PEER_PACKAGES = openmpi-bin libopenmpi-dev mpich libmpich-dev python3
+PEER_PACKAGES = openmpi-bin libopenmpi-dev mpich libmpich-dev g++ libgloo-dev python3
 PEER_SRC      = bench/peers/serve.c src/cli/limits_meet.c
 LIMIT_SRC     = $(wildcard src/cli/limits*.c)
 
@@ -147,10 +147,14 @@ $(BUILD)/peers/openmpi $(BUILD)/peers/mpich: $(BUILD)/peers/%: bench/peers/mpi_a
 	@mkdir -p $(@D)
 	$(call say,MPICC,$@)mpicc.$* $(CPPFLAGS) -std=c11 $(OPT) -g $(WARN) -o $@ $^
 
+$(BUILD)/peers/gloo: bench/peers/gloo_all_reduce.cc $(call object,$(PEER_SRC))
+	@mkdir -p $(@D)
+	$(call say,CXX,$@)$(CXX) $(CPPFLAGS) -Ibench/peers -std=c++17 $(OPT) -g -Wall -Wextra -Werror -pthread -o $@ $^ -lgloo
+
 bench-peers:
 	@$(MAKE) --no-print-directory deps NEED="$(PACKAGES) $(PEER_PACKAGES)"
-	@$(MAKE) --no-print-directory -j$(JOBS) $(addprefix $(BUILD)/,rondo peers/rondo peers/openmpi peers/mpich)
-	@bench/peers/peers.py $(BUILD)
+	@$(MAKE) --no-print-directory -j$(JOBS) $(addprefix $(BUILD)/,rondo peers/rondo peers/openmpi peers/mpich peers/gloo)
+	@bench/peers/peers.py $(BUILD) $(if $(PEERS),--$(PEERS))
 
 # What the instructions of a call depend on is in one build; valgrind counts them. `make check` does so, too.
 bench-guard:

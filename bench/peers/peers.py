@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""peers.py BUILD - Rondo beside Open MPI and MPICH in one run; `make bench-peers` builds what it needs and calls it.
+"""peers.py BUILD - Rondo beside Open MPI, MPICH and Gloo in one run; `make bench-peers` builds what it needs and calls
+it.
 
 All programs are started at once and sleep; this one wakes one at a time for a block of a few milliseconds, round
 after round, so that all meet the same machine. A block measures a flag's round trip before and after; a round counts
@@ -23,6 +24,8 @@ KIB, MIB = 1 << 10, 1 << 20
 SIZES = [4, 16, 64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]
 TCP_SIZES = [16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB]
 CROWD_SIZES = [64 * KIB, MIB, 16 * MIB]
+MANY_SIZES = [8, KIB, 64 * KIB, MIB, 16 * MIB]
+BUFFER_SIZES = [4 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]
 GOOD_ROUNDS, MOST_ROUNDS = 7, 21
 BLOCK_S, LEAST_CALLS, MOST_CALLS = 0.02, 5, 300
 ANSWER_S = 120
@@ -110,7 +113,7 @@ def measure(contestants, size):
             continue
         for name, block in blocks.items():
             found.setdefault(where, {}).setdefault(name, []).append(block.median)
-            trips.setdefault(where, []).extend(block.trips)
+            trips.setdefault(where, []).extend(trip for trip in block.trips if trip)
         if any(len(rounds) >= GOOD_ROUNDS for one in found.values() for rounds in one.values()):
             break
     return report.Measured(size, found, lost, wrong, trips)
@@ -148,23 +151,34 @@ def version_of(command, pattern):
 class Team:
     """The programs of this run, by name, all ended at the end."""
 
-    def __init__(self, build, cpus):
-        self.build, self.cpus, self.programs = build, cpus, []
+    def __init__(self, build, cpus, quick):
+        self.build, self.cpus, self.quick, self.programs = build, cpus, quick, []
 
     def add(self, name, launcher, program, environment=None, cpus=None):
         command = launcher + [f"{self.build}/peers/{program}", "PAGE", cpus or self.cpus]
         self.programs.append(Program(name, command, environment))
         return self.programs[-1]
 
-    def openmpi(self, name, *settings, environment=None):
-        launcher = ["mpirun.openmpi", "-n", "2", "--bind-to", "core"]
+    def openmpi(self, name, *settings, ranks=2, environment=None):
+        launcher = ["mpirun.openmpi", "-n", str(ranks)]
+        launcher += ["--bind-to", "core"] if ranks == 2 else ["--oversubscribe", "--bind-to", "none"]
         for key, value in (s.split("=", 1) for s in settings):
             launcher += ["--mca", key, value]
-        return self.add(name, launcher, "openmpi", environment)
+        return self.add(name, launcher, "openmpi", environment, self.cpus if ranks == 2 else "-")
+
+    def mpich(self, name, ranks=2):
+        launcher = ["mpiexec.mpich", "-n", str(ranks)] + (["-bind-to", "core"] if ranks == 2 else [])
+        return self.add(name, launcher, "mpich", cpus=self.cpus if ranks == 2 else "-")
+
+    def run(self, ranks):
+        return [f"{self.build}/rondo", "run", "-n", str(ranks), "--no-prefix", "--"]
 
     def rondo(self, name, ranks=2, environment=None):
-        launcher = [f"{self.build}/rondo", "run", "-n", str(ranks), "--no-prefix", "--"]
-        return self.add(name, launcher, "rondo", environment, self.cpus if ranks == 2 else "-")
+        return self.add(name, self.run(ranks), "rondo", environment, self.cpus if ranks == 2 else "-")
+
+    def gloo(self, name, ranks=2):
+        """Bound to no processor: each rank's own thread needs one, too (bound, 64 KiB take 4 ms instead of 0.3)."""
+        return self.add(name, self.run(ranks), "gloo", cpus="-")
 
     def end(self):
         for program in self.programs:
@@ -172,16 +186,27 @@ class Team:
         self.programs = []
 
 
-def shared_memory(team):
-    vader = team.openmpi("Open MPI", "pml=ob1", "btl=self,vader", "btl_vader_single_copy_mechanism=cma")
+VADER = ["pml=ob1", "btl=self,vader", "btl_vader_single_copy_mechanism=cma"]
+
+
+def on_one_host(team):
+    """Everybody's best way between two ranks of a host."""
     ucx = team.openmpi("Open MPI, UCX", "pml=ucx", "pml_ucx_tls=any", "pml_ucx_devices=any",
                        environment={"UCX_TLS": "self,posix,sysv,cma"})
-    mpich = team.add("MPICH", ["mpiexec.mpich", "-n", "2", "-bind-to", "core"], "mpich")
-    rondo = team.rondo("Rondo")
-    ring = team.rondo("ring", environment={"RONDO_ALGO": "ring"})
-    return [Contestant("Rondo", rondo), Contestant("Open MPI", vader), Contestant("Open MPI, UCX", ucx),
-            Contestant("MPICH", mpich), Contestant("ring", ring), Contestant("shared", rondo, "shared"),
-            Contestant("bound", rondo, "bound")]
+    return [team.rondo("Rondo"), team.openmpi("Open MPI", *VADER), ucx, team.mpich("MPICH")]
+
+
+def shared_memory(team):
+    programs = on_one_host(team)
+    rondo, ring = programs[0], team.rondo("ring", environment={"RONDO_ALGO": "ring"})
+    gloo = [] if team.quick else [team.gloo("Gloo")]
+    return [Contestant(p.name, p) for p in programs + gloo + [ring]] + [Contestant("shared", rondo, "shared"),
+                                                                       Contestant("bound", rondo, "bound")]
+
+
+def buffers(kind):
+    """The same calls, on buffers of another kind."""
+    return lambda team: [Contestant(p.name, p, kind) for p in on_one_host(team) + [team.gloo("Gloo")]]
 
 
 def tcp(team):
@@ -189,7 +214,8 @@ def tcp(team):
     rondo = team.rondo("Rondo, TCP", environment={"RONDO_TRANSPORT": "tcp"})
     limits = [Contestant(f"sockets:{s}:{p}", rondo, f"sockets:{s}:{p}")
               for s in (1, 2, 4) for p in (64 * KIB, 256 * KIB, 1 << 40)]
-    return [Contestant("Rondo, TCP", rondo), Contestant("Open MPI, TCP", openmpi)] + limits
+    gloo = [] if team.quick else [Contestant("Gloo", team.gloo("Gloo"))]
+    return [Contestant("Rondo, TCP", rondo), Contestant("Open MPI, TCP", openmpi)] + gloo + limits
 
 
 def crowd(team):
@@ -197,31 +223,58 @@ def crowd(team):
             for ranks in (2, 4, 8) for name in ("flat", "ring")]
 
 
+def many(team):
+    programs = []
+    for n in (4, 8):
+        programs += [team.rondo(f"Rondo {n}", n), team.openmpi(f"Open MPI {n}", *VADER, ranks=n),
+                     team.mpich(f"MPICH {n}", n), team.gloo(f"Gloo {n}", n)]
+    return [Contestant(p.name, p) for p in programs]
+
+
+def huge_pages():
+    """Whether the kernel has any for those who ask by madvise."""
+    path = "/sys/kernel/mm/transparent_hugepage/enabled"
+    return os.path.exists(path) and "[never]" not in open(path).read()
+
+
+PARTS = {"shm": ("Shared memory, 2 ranks, private memory, in place, float32 sum (us)", shared_memory, SIZES),
+         "out": ("The same, out of place (us)", buffers("out"), BUFFER_SIZES),
+         "huge": ("The same, in place, in 2 MiB pages (us)", buffers("huge"), BUFFER_SIZES),
+         "tcp": ("TCP, 2 ranks (us)", tcp, TCP_SIZES),
+         "crowd": ("Ring and flat at 2, 4 and 8 ranks, shared memory (us)", crowd, CROWD_SIZES),
+         "many": ("4 and 8 ranks, in turns on the processors (us)", many, MANY_SIZES)}
+QUICK = ["shm", "tcp", "crowd"]
+
+
 def main():
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("build")
-    options.add_argument("--only", choices=["shm", "tcp", "crowd"], help="this part alone; writes no files")
+    options.add_argument("--only", choices=list(PARTS), help="this part alone; writes no files")
+    options.add_argument("--quick", action="store_true", help="without Gloo, other buffers and MPI at 4 and 8 ranks; "
+                         "writes no files")
     options.add_argument("--most", type=int, default=64 * MIB, help="largest size in bytes")
     arguments = options.parse_args()
     here = os.path.dirname(os.path.abspath(__file__))
-    team, measured, begin = Team(arguments.build, processors()), {}, time.time()
-    parts = {"shm": ("Shared memory, 2 ranks, private memory, in place, float32 sum (us)", shared_memory, SIZES),
-             "tcp": ("TCP, 2 ranks (us)", tcp, TCP_SIZES),
-             "crowd": ("Ring and flat at 2, 4 and 8 ranks, shared memory (us)", crowd, CROWD_SIZES)}
+    team, measured, begin = Team(arguments.build, processors(), arguments.quick), {}, time.time()
     commands = []
-    for name, (title, make, sizes) in parts.items():
-        if arguments.only in (None, name):
-            try:
-                contestants = make(team)
-                commands += [(p.name, p.shown) for p in team.programs]
-                measured[name] = section(title, contestants, [s for s in sizes if s <= arguments.most])
-            finally:
-                team.end()
+    for name in [arguments.only] if arguments.only else QUICK if arguments.quick else PARTS:
+        title, make, sizes = PARTS[name]
+        if name == "huge" and not huge_pages():
+            print("\nno huge pages: /sys/kernel/mm/transparent_hugepage/enabled says never")
+            measured[name] = []
+            continue
+        try:
+            contestants = make(team)
+            commands += [(p.name, p.shown) for p in team.programs]
+            measured[name] = section(title, contestants, [s for s in sizes if s <= arguments.most])
+        finally:
+            team.end()
     versions = {"Open MPI": version_of(["mpirun.openmpi", "--version"], r"\) (\S+)"),
-                "MPICH": version_of(["mpiexec.mpich", "--version"], r"Version:\s+(\S+)")}
+                "MPICH": version_of(["mpiexec.mpich", "--version"], r"Version:\s+(\S+)"),
+                "Gloo": version_of(["dpkg-query", "-W", "-f", "${Version}", "libgloo-dev"], r"(\S+)")}
     text, goals = report.results(measured, versions, commands, time.time() - begin)
     print("\n" + "\n".join(goals))
-    if arguments.only is None and arguments.most == 64 * MIB:
+    if set(measured) == set(PARTS) and arguments.most == 64 * MIB:
         report.write(os.path.join(here, "..", "RESULTS.md"), text)
         plot.write(os.path.join(here, "..", "peers.svg"), measured["shm"])
         print("\nwritten: bench/RESULTS.md, bench/peers.svg")

@@ -30,7 +30,7 @@ class Measured:
         self.times = {where: {name: statistics.median(rounds) for name, rounds in one.items()}
                       for where, one in found.items() if len(next(iter(one.values()))) >= LEAST_ROUNDS}
         self.rounds = {where: len(next(iter(one.values()))) for where, one in found.items()}
-        self.trips = {where: statistics.median(all_trips) for where, all_trips in trips.items()}
+        self.trips = {where: statistics.median(all_trips) for where, all_trips in trips.items() if all_trips}
 
     def line(self, names):
         out = [f"{size_name(self.size):>8}"]
@@ -50,6 +50,11 @@ class Measured:
 
 def best_peer(times):
     return min(times[p] for p in PEERS)
+
+
+def gloo_over(times, rondo="Rondo"):
+    """How many times longer Gloo takes."""
+    return times["Gloo"] / times[rondo]
 
 
 def fair_limit(times):
@@ -81,6 +86,8 @@ def shm_goals(lines, rows):
         for where, t in row.times.items():
             ratio, size = t["Rondo"] / best_peer(t), row.size
             goal(lines, "Rondo / faster MPI", row, where, ratio, most_of_mpi(size, where))
+            if "Gloo" in t:
+                goal(lines, "Rondo / Gloo", row, where, 1 / gloo_over(t), 1 / 10 if size <= 16 * MIB else 1 / 7)
             if size >= MIB:
                 goal(lines, "rondo_mem_alloc memory / zero-copy bound", row, where, t["shared"] / t["bound"], 1.5)
 
@@ -123,15 +130,33 @@ def shm_tables(rows):
         chosen = [row for row in rows if where in row.times]
         trip = statistics.median(row.trips[where] for row in chosen)
         out += ["", f"{SHARED[where]} (a flag's round trip {trip:.0f} ns), µs:", ""]
-        head = ["size", *PEERS, "Rondo", "Rondo / faster MPI", "Rondo, ring", "Rondo, rondo_mem_alloc",
-                "zero-copy bound"]
+        head = ["size", "Gloo", *PEERS, "Rondo", "Rondo / faster MPI", "Gloo / Rondo", "Rondo, ring",
+                "Rondo, rondo_mem_alloc", "zero-copy bound"]
         body = []
         for row in chosen:
             t = row.times[where]
-            body.append([size_name(row.size), *(number(t[p]) for p in PEERS), number(t["Rondo"]),
-                         f"{t['Rondo'] / best_peer(t):.2f}", *(number(t[n]) for n in ("ring", "shared", "bound"))])
+            body.append([size_name(row.size), number(t["Gloo"]), *(number(t[p]) for p in PEERS), number(t["Rondo"]),
+                         f"{t['Rondo'] / best_peer(t):.2f}", f"{gloo_over(t):.1f}",
+                         *(number(t[n]) for n in ("ring", "shared", "bound"))])
         out += table(head, body)
     return out
+
+
+def buffer_table(rows):
+    columns = ("Gloo", *PEERS, "Rondo")
+    body = [[size_name(row.size), where, *(number(t[name]) for name in columns),
+             f"{t['Rondo'] / best_peer(t):.2f}", f"{gloo_over(t):.1f}"] for row in rows for where, t in row.times.items()]
+    return [""] + table(["size", "placement", *columns, "Rondo / faster MPI", "Gloo / Rondo"], body)
+
+
+def many_table(rows):
+    columns, body = ("Gloo", "Open MPI", "MPICH", "Rondo"), []
+    for row in rows:
+        for n, t in ((n, t) for n in (4, 8) for t in row.times.values()):
+            gloo, *mpi, rondo = (t[f"{name} {n}"] for name in columns)
+            body.append([size_name(row.size), str(n), *(number(x) for x in (gloo, *mpi, rondo)),
+                         f"{rondo / min(mpi):.2f}", f"{gloo / rondo:.1f}"])
+    return [""] + table(["size", "ranks", *columns, "Rondo / faster MPI", "Gloo / Rondo"], body)
 
 
 def tcp_tables(rows):
@@ -144,10 +169,11 @@ def tcp_tables(rows):
             best = min((n for n in t if n.startswith("sockets:")), key=t.get)
             _, sockets, piece = best.split(":")
             how = f"{sockets} × " + (size_name(int(piece)) if int(piece) < 1 << 40 else "unlimited")
-            body.append([size_name(row.size), number(t["Open MPI, TCP"]), number(t["Rondo, TCP"]),
-                         f"{t['Rondo, TCP'] / t['Open MPI, TCP']:.2f}", number(t[best]), how,
-                         f"{t['Rondo, TCP'] / t[best]:.2f}"])
-        head = ["size", "Open MPI", "Rondo", "Rondo / Open MPI", "fair limit", "sockets × pieces", "Rondo / limit"]
+            body.append([size_name(row.size), number(t["Gloo"]), number(t["Open MPI, TCP"]), number(t["Rondo, TCP"]),
+                         f"{t['Rondo, TCP'] / t['Open MPI, TCP']:.2f}", f"{gloo_over(t, 'Rondo, TCP'):.1f}",
+                         number(t[best]), how, f"{t['Rondo, TCP'] / t[best]:.2f}"])
+        head = ["size", "Gloo", "Open MPI", "Rondo", "Rondo / Open MPI", "Gloo / Rondo", "fair limit",
+                "sockets × pieces", "Rondo / limit"]
         out += table(head, body)
     return out
 
@@ -172,7 +198,7 @@ def results(measured, versions, commands, seconds):
     goals = goals_of(measured)
     shown = [f"{v:>7}  {text}, {size} ({where}): {value:.2f}, at most {most:g}"
              for text, size, where, value, most, v in goals]
-    if set(measured) != {"shm", "tcp", "crowd"}:
+    if set(measured) != {"shm", "out", "huge", "tcp", "crowd", "many"}:
         return "", shown
     missed = sum(v != "met" for *_, v in goals)
     lost = {}
@@ -180,13 +206,18 @@ def results(measured, versions, commands, seconds):
         for row in rows:
             for where, n in row.lost.items():
                 lost[where] = lost.get(where, 0) + n
-    out = [f"Machine: {machine()}. Open MPI {versions['Open MPI']} and MPICH {versions['MPICH']}, Debian's packages.",
+    peers = ", ".join(f"{name} {version}" for name, version in versions.items())
+    out = [f"Machine: {machine()}. {peers}: Debian's packages. That Gloo has TCP only, here over loopback; its ranks are "
+           "bound to no processor, and sleep where the others' meet at a flag, so that its own threads can run.",
            f"Command: `make bench-peers` ({seconds:.0f} s). Load average at the end: {os.getloadavg()[0]:.1f}.",
            "Rounds that were not counted: " + (", ".join(f"{n} {w}" for w, n in lost.items()) or "none") + ".", "",
            "### Shared memory: 2 ranks, float32 sum, in place, private memory (malloc, 4 KiB pages), buffers rewritten"]
     out += shm_tables(measured["shm"]) + ["", "![times of the others over Rondo's](peers.svg)", ""]
-    out += ["### TCP: the same over loopback"] + tcp_tables(measured["tcp"])
+    out += ["### The same, out of place"] + buffer_table(measured["out"])
+    out += ["", "### The same, in place, in 2 MiB pages (madvise)"] + buffer_table(measured["huge"])
+    out += ["", "### TCP: the same over loopback"] + tcp_tables(measured["tcp"])
     out += ["", "### Ring and flat, and more ranks than cores (µs)"] + crowd_table(measured["crowd"])
+    out += ["", "### 4 and 8 ranks, which take turns on the processors (µs)"] + many_table(measured["many"])
     out += ["", f"### Goals: {len(goals) - missed} of {len(goals)} met", ""]
     out += table(["goal", "size", "placement", "measured", "at most", ""],
                  [[text, size, where, f"{value:.2f}", f"{most:g}", v] for text, size, where, value, most, v in goals])

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * rondo_all_reduce, to be timed by serve.c, and the limits beside it:
- *   call      private memory
+ *   call, out, huge   private memory
  *   shared    memory from rondo_mem_alloc()
  *   bound     the zero-copy bound (shared memory)
  *   sockets:S:P   plain sockets, S of them, at most P bytes a system call
@@ -41,16 +41,12 @@ static float *shared_buffer(void)
     return data;
 }
 
-static float *buffer(const char *kind, size_t bytes)
+static float *buffer(const char *kind)
 {
-    static float *data;
-    (void)bytes;
     if (strcmp(kind, "bound") == 0) return bound_buffer();
     if (strcmp(kind, "shared") == 0) return shared_buffer();
     if (strncmp(kind, "sockets:", 8) == 0) return socket_buffer();
-    if (strcmp(kind, "call") != 0) return NULL;
-    if (!data) data = peers_private_buffer(PEERS_MOST_BYTES);
-    return data;
+    return NULL;
 }
 
 static bool bound(size_t bytes)
@@ -72,18 +68,18 @@ static bool exchange(const char *kind, float *data, size_t bytes)
            RONDO_SUCCESS;
 }
 
-static bool call(const char *kind, float *data, size_t count)
+static bool call(const char *kind, const float *from, float *to, size_t count)
 {
-    if (strcmp(kind, "bound") == 0) return bound(count * sizeof *data);
-    if (strncmp(kind, "sockets:", 8) == 0) return exchange(kind, data, count * sizeof *data);
-    if (rondo_all_reduce(data, data, count, RONDO_FLOAT32, RONDO_SUM, comm, NULL) == RONDO_SUCCESS) return true;
+    if (strcmp(kind, "bound") == 0) return bound(count * sizeof *to);
+    if (strncmp(kind, "sockets:", 8) == 0) return exchange(kind, to, count * sizeof *to);
+    if (rondo_all_reduce(from, to, count, RONDO_FLOAT32, RONDO_SUM, comm, NULL) == RONDO_SUCCESS) return true;
     fprintf(stderr, "%s\n", rondo_last_error(comm));
     return false;
 }
 
 static bool sums(const char *kind)
 {
-    return strcmp(kind, "call") == 0 || strcmp(kind, "shared") == 0;
+    return strcmp(kind, "bound") != 0 && strncmp(kind, "sockets:", 8) != 0;
 }
 
 int main(int argc, char **argv)
@@ -93,8 +89,8 @@ int main(int argc, char **argv)
         fprintf(stderr, "%s\n", rondo_last_error(NULL));
         return 1;
     }
-    int status =
-        peers_serve(argc, argv, rondo_comm_rank(comm), rondo_comm_size(comm), &(contestant){buffer, call, sums});
+    int status = peers_serve(argc, argv, rondo_comm_rank(comm), rondo_comm_size(comm),
+                             &(contestant){.buffer = buffer, .call = call, .sums = sums});
     rondo_comm_destroy(comm);
     return status;
 }

@@ -6,6 +6,7 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,6 +20,7 @@ enum { PERIOD = 1021, MOST_CALLS = 5000, MOST_RANKS = 64, WARM_UP = 3 };
 /* What the ranks of one program share, in the file PAGE. */
 typedef struct board {
     rd_page pages[MOST_RANKS];
+    pthread_barrier_t barrier; /* for those who must sleep when they wait */
     _Atomic uint32_t bell; /* counts commands: a futex that the other ranks sleep on */
     char kind[32];
     size_t bytes, calls;
@@ -33,6 +35,7 @@ typedef struct player {
     float period[PERIOD], sums[PERIOD];
     rd_page *pages[MOST_RANKS];
     rd_meeting meeting;
+    bool sleeps;
 } player;
 
 static player me;
@@ -51,6 +54,37 @@ float *peers_private_buffer(size_t bytes)
     if (last > first) madvise((void *)first, last - first, MADV_NOHUGEPAGE);
     memset(data, 0, bytes);
     return data;
+}
+
+/* Pages of 2 MiB, as far as the kernel has them. */
+static float *huge_buffer(size_t bytes)
+{
+    enum { HUGE_PAGE = 2 << 20 };
+    char line[128];
+    size_t got = 0;
+    void *data = aligned_alloc(HUGE_PAGE, bytes);
+    if (!data) return NULL;
+    madvise(data, bytes, MADV_HUGEPAGE);
+    memset(data, 0, bytes);
+    FILE *rollup = fopen("/proc/self/smaps_rollup", "re");
+    while (rollup && fgets(line, sizeof line, rollup)) sscanf(line, "AnonHugePages: %zu", &got);
+    if (rollup) fclose(rollup);
+    if (got << 10 < bytes) fprintf(stderr, "rank %d: %zu of %zu MiB in huge pages\n", me.rank, got >> 10, bytes >> 20);
+    return data;
+}
+
+/* The buffers of a kind: *to is *from for calls in place. */
+static bool find_buffers(const contestant *who, const char *kind, float **from, float **to)
+{
+    static float *ordinary, *other, *huge;
+    bool out = strcmp(kind, "out") == 0, in_huge = strcmp(kind, "huge") == 0;
+    if (in_huge && !huge) huge = huge_buffer(PEERS_MOST_BYTES);
+    if ((out || strcmp(kind, "call") == 0) && !ordinary) ordinary = peers_private_buffer(PEERS_MOST_BYTES);
+    if (out && !other) other = peers_private_buffer(PEERS_MOST_BYTES);
+    if (in_huge) *from = *to = huge;
+    else if (out || strcmp(kind, "call") == 0) *from = ordinary, *to = out ? other : ordinary;
+    else *from = *to = who->buffer ? who->buffer(kind) : NULL;
+    return *from && *to;
 }
 
 void peers_bind(int argc, char **argv)
@@ -99,6 +133,12 @@ static size_t count_wrong(const float *data, size_t count)
 
 /* ---- Commands ---- */
 
+static void meet(void)
+{
+    if (me.sleeps) pthread_barrier_wait(&me.board->barrier);
+    else rd_meet(&me.meeting);
+}
+
 static void sleep_on_bell(uint32_t seen)
 {
     while (atomic_load(&me.board->bell) == seen) syscall(SYS_futex, &me.board->bell, FUTEX_WAIT, seen, NULL, NULL, 0);
@@ -146,25 +186,25 @@ static bool block(const contestant *who)
 {
     board *b = me.board;
     size_t count = b->bytes / sizeof(float);
-    float *data = who->buffer(b->kind, b->bytes);
+    float *from, *to;
     double before = 0, after = 0;
-    if (!data) {
-        fprintf(stderr, "no kind of call '%s'\n", b->kind);
+    if (!find_buffers(who, b->kind, &from, &to)) {
+        fprintf(stderr, "no kind of call '%s', or no memory for it\n", b->kind);
         return false;
     }
-    if (!me.meeting.crowded) before = rd_round_trip(&me.meeting);
+    if (!me.meeting.crowded && !me.sleeps) before = rd_round_trip(&me.meeting);
     for (size_t i = 0; i < b->calls + WARM_UP; i++) {
-        rewrite(data, count);
-        rd_meet(&me.meeting);
+        rewrite(from, count);
+        meet();
         int64_t begin = rd_now();
-        if (!who->call(b->kind, data, count)) return false;
+        if (!who->call(b->kind, from, to, count)) return false;
         if (i >= WARM_UP) b->times[me.rank][i - WARM_UP] = (double)(rd_now() - begin) * 1e-3;
     }
-    if (!me.meeting.crowded) after = rd_round_trip(&me.meeting);
-    b->wrong[me.rank] = who->sums(b->kind) ? count_wrong(data, count) : 0;
-    rd_meet(&me.meeting);
+    if (!me.meeting.crowded && !me.sleeps) after = rd_round_trip(&me.meeting);
+    b->wrong[me.rank] = !who->sums || who->sums(b->kind) ? count_wrong(to, count) : 0;
+    meet();
     if (me.rank == 0) answer(before, after);
-    rd_meet(&me.meeting); /* the next block writes where rank 0 has just read */
+    meet(); /* the next block writes where rank 0 has just read */
     return true;
 }
 
@@ -182,7 +222,7 @@ static bool open_board(const char *path)
 
 int peers_serve(int argc, char **argv, int rank, int size, const contestant *who)
 {
-    me = (player){.rank = rank, .size = size};
+    me = (player){.rank = rank, .size = size, .sleeps = who->has_threads};
     if (argc != 3 || size > MOST_RANKS || !open_board(argv[1])) {
         fprintf(stderr, "usage: %s PAGE CPUS\n", argv[0]);
         return 2;
@@ -191,6 +231,13 @@ int peers_serve(int argc, char **argv, int rank, int size, const contestant *who
     me.meeting =
         (rd_meeting){.pages = me.pages, .rank = rank, .size = size, .crowded = size > sysconf(_SC_NPROCESSORS_ONLN)};
     make_values();
+    if (rank == 0 && me.sleeps) { /* the others sleep until the first command */
+        pthread_barrierattr_t shared;
+        pthread_barrierattr_init(&shared);
+        pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+        pthread_barrier_init(&me.board->barrier, &shared, (unsigned)size);
+        pthread_barrierattr_destroy(&shared);
+    }
     for (uint32_t seen = 0;; seen++) {
         next_command(seen);
         if (me.board->ended) return 0;

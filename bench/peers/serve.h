@@ -7,6 +7,9 @@
  * ("0,1"; "-" binds none). Rank 0 reads lines "KIND BYTES CALLS" and answers each with one line "MIN MEDIAN MAX BEFORE
  * AFTER WRONG": microseconds of the slowest rank, the flag's round trip in nanoseconds before and after, and how many
  * elements of the last result were wrong on all ranks.
+ *
+ * Kinds that every contestant knows: "call", in place in ordinary malloc memory with 4 KiB pages; "out", from one such
+ * buffer to another; "huge", in place in memory with 2 MiB pages (madvise), where the kernel gives them.
  */
 #ifndef PEERS_SERVE_H
 #define PEERS_SERVE_H
@@ -15,12 +18,16 @@
 #include <stddef.h>
 
 typedef struct contestant {
-    /* The buffer for this kind of call, `bytes` long, rewritten before each call; NULL: no such kind. */
-    float *(*buffer)(const char *kind, size_t bytes);
-    /* A float32 sum in place over all ranks. False when it failed, which it says. */
-    bool (*call)(const char *kind, float *data, size_t count);
-    /* Whether the result is the sum (limits only move the bytes). */
+    /* The buffer for another kind of call, rewritten before each one, with results in place; NULL: no such kind. As a
+     * pointer it may be NULL: there are no others. */
+    float *(*buffer)(const char *kind);
+    /* A float32 sum over all ranks; from == to: in place. False when it failed, which it says. */
+    bool (*call)(const char *kind, const float *from, float *to, size_t count);
+    /* Whether the result is the sum (limits only move the bytes). NULL: it is. */
     bool (*sums)(const char *kind);
+    /* Its own threads do the work, so a rank that waits for the others must let them run: it sleeps, and the flag's
+     * round trip is not measured. */
+    bool has_threads;
 } contestant;
 
 enum { PEERS_MOST_BYTES = 64 << 20 };
