@@ -5,6 +5,7 @@
 #include "ranks.h"
 #include "test.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -344,6 +345,50 @@ static void a_forked_child_is_told(void **state)
     ranks_run(2, NULL, NULL, forked, NULL);
 }
 
+/* Forked at any moment of another thread's calls, a child can make calls of its own. */
+static _Atomic int stop_calling;
+
+static void *calls(void *argument)
+{
+    rondo_stream *stream = argument;
+    void *memory;
+    while (!stop_calling) {
+        rondo_stream_query(stream);
+        if (rondo_mem_alloc(&memory, 4096, NULL) == RONDO_SUCCESS) rondo_mem_free(memory, NULL);
+    }
+    return NULL;
+}
+
+static void forks_often(rondo_comm *comm, int rank, int n, void *context)
+{
+    rondo_stream *stream;
+    pthread_t thread;
+    (void)rank, (void)n, (void)context;
+    OK(rondo_stream_create(&stream, comm));
+    CHECK(pthread_create(&thread, NULL, calls, stream) == 0, "no thread");
+    for (int i = 0; i < 100; i++) {
+        int status = -1;
+        pid_t child = fork();
+        if (child == 0) {
+            void *memory;
+            alarm(5);
+            rondo_stream_query(stream);
+            _exit(rondo_mem_alloc(&memory, 4096, NULL) == RONDO_SUCCESS && rondo_mem_free(memory, NULL) == RONDO_SUCCESS ? 0 : 1);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0, "child %d ended with %d", i, status);
+    }
+    stop_calling = 1;
+    pthread_join(thread, NULL);
+    OK(rondo_stream_destroy(stream));
+}
+
+static void children_find_no_lock_held(void **state)
+{
+    (void)state;
+    if (test_slowness() > 1) skip(); /* a sanitizer's own locks are held at forks, too */
+    ranks_run(1, NULL, NULL, forks_often, NULL);
+}
+
 static void bad_arguments(void **state)
 {
     (void)state;
@@ -374,6 +419,7 @@ int main(void)
         cmocka_unit_test(what_is_queued_behind_another_is_no_hindrance),
         cmocka_unit_test(a_works_function_does_not_wait),
         cmocka_unit_test(a_forked_child_is_told),
+        cmocka_unit_test(children_find_no_lock_held),
         cmocka_unit_test(bad_arguments),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/memory.h"
+#include "base/process.h"
 
 #include "base/hash.h"
 #include "base/shared.h"
@@ -20,6 +21,7 @@ typedef struct allocation {
 } allocation;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+RD_HOLD_AT_FORK(lock)
 static allocation *allocations;
 
 static size_t mapped_bytes(const rd_memory_id *id) { return RD_MEMORY_HEAD + id->bytes; }

@@ -1,16 +1,35 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/process.h"
 
-#include <pthread.h>
+enum { MOST_LOCKS = 16 };
 
 static int generation;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t *held[MOST_LOCKS];
+static int held_count;
 
-static void forked(void) { generation++; }
-static void watch_forks(void) { pthread_atfork(0, 0, forked); }
-
-int rd_generation(void)
+static void before(void)
 {
-    pthread_once(&once, watch_forks);
-    return generation;
+    for (int i = 0; i < held_count; i++) pthread_mutex_lock(held[i]);
 }
+
+static void after(void)
+{
+    for (int i = held_count; i-- > 0;) pthread_mutex_unlock(held[i]);
+}
+
+static void in_child(void)
+{
+    generation++;
+    after();
+}
+
+/* When the library is loaded, and so before anything else asks to be told of forks: the last to ask is the first to be
+ * told that one begins. */
+__attribute__((constructor)) static void watch_forks(void) { pthread_atfork(before, after, in_child); }
+
+void rd_hold_at_fork(pthread_mutex_t *lock)
+{
+    if (held_count < MOST_LOCKS) held[held_count++] = lock;
+}
+
+int rd_generation(void) { return generation; }

@@ -1,11 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * process.h - whether this is still the process that made something.
+ * process.h - what becomes of this process's things in a child that it forks.
  */
 #ifndef RD_BASE_PROCESS_H
 #define RD_BASE_PROCESS_H
 
+#include <pthread.h>
+
 /* A number that differs between a process and its forked children. Costs a load. */
 int rd_generation(void);
+
+/* From now on the lock is held while the process forks, so that a child finds it free and what it guards whole. For locks
+ * that are held together with no other of these; the service thread's lock comes before them. */
+void rd_hold_at_fork(pthread_mutex_t *lock);
+#define RD_HOLD_AT_FORK(lock)                                              \
+    __attribute__((constructor)) static void hold_##lock##_at_fork(void) \
+    {                                                                      \
+        rd_hold_at_fork(&(lock));                                          \
+    }
 
 #endif

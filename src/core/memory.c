@@ -3,6 +3,7 @@
  * memory.c - memory that neighbours can reach, and what is registered.
  */
 #include "base/memory.h"
+#include "base/process.h"
 #include "core/comm.h"
 
 #include <stdlib.h>
@@ -15,6 +16,7 @@ typedef struct rd_registration {
 } rd_registration;
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+RD_HOLD_AT_FORK(lock)
 static rd_registration *registrations;
 
 static rondo_result mem_alloc(void **ptr, size_t bytes)

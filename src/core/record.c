@@ -151,6 +151,7 @@ static bool put_block(int fd, const rondo_comm *comm)
 }
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+RD_HOLD_AT_FORK(lock)
 static rondo_comm *enlisted;
 
 void rd_record_enlist(rondo_comm *comm)

@@ -32,6 +32,7 @@ struct rondo_stream {
 };
 
 static pthread_mutex_t all_lock = PTHREAD_MUTEX_INITIALIZER;
+RD_HOLD_AT_FORK(all_lock)
 static rondo_stream *all;
 
 rondo_result rd_stream_check(const rondo_stream *stream, const char *function)
