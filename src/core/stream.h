@@ -12,11 +12,11 @@
 struct rondo_work {
     _Atomic int users; /* the stream while it is queued, and whoever holds the handle */
     rondo_work *next;
-    rd_task *tasks;
+    rd_task *tasks; /* in one block with the arrays below */
     int task_count;
-    rd_call *calls; /* of all tasks, one after the other */
     rd_task **mine; /* room for driving them */
     rondo_bell **bells;
+    rd_call *calls; /* of all tasks, one after the other */
 
     pthread_mutex_t lock;
     pthread_cond_t changed;

@@ -11,24 +11,22 @@
 /* This thread is a stream's and inside the function of a work. */
 static _Thread_local bool in_then __attribute__((tls_model("initial-exec")));
 
-static void free_arrays(rondo_work *work)
-{
-    free(work->tasks);
-    free(work->calls);
-    free(work->mine);
-    free(work->bells);
-}
-
 rondo_work *rd_work_new(int tasks, int calls)
 {
     pthread_condattr_t monotonic;
+    size_t t = (size_t)tasks, c = (size_t)calls;
     rondo_work *work = calloc(1, sizeof *work);
-    if (!work) goto no_memory;
-    work->tasks = calloc((size_t)tasks, sizeof *work->tasks);
-    work->calls = calloc((size_t)calls, sizeof *work->calls);
-    work->mine = calloc((size_t)tasks, sizeof *work->mine);
-    work->bells = calloc((size_t)tasks, sizeof *work->bells);
-    if (!work->tasks || !work->calls || !work->mine || !work->bells) goto no_memory;
+    /* One block for all arrays, those of the strictest alignment first. */
+    size_t each = sizeof *work->tasks + sizeof *work->mine + sizeof *work->bells;
+    if (work) work->tasks = calloc(1, t * each + c * sizeof *work->calls);
+    if (!work || !work->tasks) {
+        free(work);
+        rd_fail_errno("no memory for %d calls on a stream", calls);
+        return NULL;
+    }
+    work->mine = (rd_task **)(work->tasks + t);
+    work->bells = (rondo_bell **)(work->mine + t);
+    work->calls = (rd_call *)(work->bells + t);
     atomic_init(&work->users, 1);
     work->result = RONDO_IN_PROGRESS;
     pthread_mutex_init(&work->lock, NULL);
@@ -37,12 +35,6 @@ rondo_work *rd_work_new(int tasks, int calls)
     pthread_cond_init(&work->changed, &monotonic);
     pthread_condattr_destroy(&monotonic);
     return work;
-
-no_memory:
-    rd_fail_errno("no memory for %d calls on a stream", calls);
-    if (work) free_arrays(work);
-    free(work);
-    return NULL;
 }
 
 void rd_work_drop(rondo_work *work)
@@ -51,7 +43,7 @@ void rd_work_drop(rondo_work *work)
     pthread_cond_destroy(&work->changed);
     pthread_mutex_destroy(&work->lock);
     free(work->error);
-    free_arrays(work);
+    free(work->tasks);
     free(work);
 }
 
