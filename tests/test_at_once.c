@@ -3,8 +3,8 @@
  * test_at_once.c - streams, works, splits, messages and aborts, all at once in one process: nothing races (the thread
  * sanitizer runs this, too), nothing hangs, nothing is left.
  */
-#include "rondo.h"
 #include "ranks.h"
+#include "rondo.h"
 #include "test.h"
 
 #include <pthread.h>
@@ -44,10 +44,12 @@ static void *busy(void *argument)
         for (int i = 0; i < COUNT; i++) x[i] = (float)(me + i % 7), y[i] = 1;
         result = rondo_all_reduce(x, x, COUNT, RONDO_FLOAT32, RONDO_SUM, r->comm, streams[0]);
         if (result == RONDO_SUCCESS) result = rondo_comm_split(r->comm, me > 0, me, &child, NULL);
-        if (result == RONDO_SUCCESS) result = rondo_all_reduce(y, y, COUNT, RONDO_FLOAT32, RONDO_SUM, child, streams[1]);
+        if (result == RONDO_SUCCESS)
+            result = rondo_all_reduce(y, y, COUNT, RONDO_FLOAT32, RONDO_SUM, child, streams[1]);
         rondo_group_start();
         if (result == RONDO_SUCCESS) result = rondo_send(&note, 1, RONDO_FLOAT32, (me + 1) % RANKS, r->comm, NULL);
-        if (result == RONDO_SUCCESS) result = rondo_recv(&heard, 1, RONDO_FLOAT32, (me + RANKS - 1) % RANKS, r->comm, NULL);
+        if (result == RONDO_SUCCESS)
+            result = rondo_recv(&heard, 1, RONDO_FLOAT32, (me + RANKS - 1) % RANKS, r->comm, NULL);
         rondo_result ended = rondo_group_end();
         if (result == RONDO_SUCCESS) result = ended;
         for (int i = 0; i < 2; i++) {
@@ -86,8 +88,11 @@ static void run(int rounds, double abort_after)
     }
     for (int r = 0; r < RANKS; r++) pthread_join(all[r].thread, NULL);
     for (int r = 0; r < RANKS; r++) {
-        if (abort_after <= 0) assert_int_equal(all[r].result, RONDO_SUCCESS);
-        else assert_true(all[r].result == RONDO_SUCCESS || all[r].result == RONDO_ABORTED || all[r].result == RONDO_REMOTE_ERROR);
+        if (abort_after <= 0)
+            assert_int_equal(all[r].result, RONDO_SUCCESS);
+        else
+            assert_true(all[r].result == RONDO_SUCCESS || all[r].result == RONDO_ABORTED ||
+                        all[r].result == RONDO_REMOTE_ERROR);
         assert_int_equal(rondo_comm_destroy(comms[r]), RONDO_SUCCESS);
     }
     pthread_cancel(watcher);

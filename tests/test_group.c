@@ -25,7 +25,8 @@ static void run_rounds(rondo_comm **comms)
             for (size_t i = 0; i < count; i++) data[r][i] = (float)(r + (int)(i % 97));
         assert_int_equal(rondo_group_start(), RONDO_SUCCESS);
         for (int r = 0; r < RANKS; r++)
-            assert_int_equal(rondo_all_reduce(data[r], data[r], count, RONDO_FLOAT32, RONDO_SUM, comms[r], NULL), RONDO_SUCCESS);
+            assert_int_equal(rondo_all_reduce(data[r], data[r], count, RONDO_FLOAT32, RONDO_SUM, comms[r], NULL),
+                             RONDO_SUCCESS);
         assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
         for (int r = 0; r < RANKS; r++)
             for (size_t i = 0; i < count; i++) assert_true(data[r][i] == (float)(RANKS * (int)(i % 97) + 6));
@@ -54,7 +55,8 @@ static void communicators_start_in_a_group(void **state)
     for (int k = 0; k < 2; k++) assert_int_equal(rondo_get_unique_id(&id[k]), RONDO_SUCCESS);
     rondo_group_start();
     for (int r = 0; r < RANKS; r++)
-        for (int k = 0; k < 2; k++) assert_int_equal(rondo_init_rank(&comms[k][r], RANKS, id[k], r, NULL), RONDO_SUCCESS);
+        for (int k = 0; k < 2; k++)
+            assert_int_equal(rondo_init_rank(&comms[k][r], RANKS, id[k], r, NULL), RONDO_SUCCESS);
     assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
     run_rounds(comms[0]);
     run_rounds(comms[1]);
@@ -86,7 +88,8 @@ static void many(rondo_comm *comm, int rank, int n, void *context)
     OK(rondo_group_start());
     for (int c = 0; c < CALLS; c++) OK(rondo_all_reduce(data[c], data[c], EACH, RONDO_INT32, RONDO_SUM, comm, stream));
     OK(rondo_group_end());
-    for (int c = 0; c < CALLS; c++) OK(rondo_all_reduce(&other[c], &other[c], 1, RONDO_FLOAT64, RONDO_MAX, comm, stream));
+    for (int c = 0; c < CALLS; c++)
+        OK(rondo_all_reduce(&other[c], &other[c], 1, RONDO_FLOAT64, RONDO_MAX, comm, stream));
     told[0] = told[1] = rank;
     OK(rondo_broadcast(told, told, 2, RONDO_FLOAT64, n - 1, comm, stream));
     CHECK(data[1][1] == 1001 + rank, "the group ran before its end");
@@ -161,11 +164,14 @@ static void tangled(rondo_comm *comm, int rank, int n, void *context)
     for (size_t g = 0; g < sizeof groups / sizeof *groups; g++) {
         for (int i = 0; i < 8; i++) a[i] = b[i] = c[i] = (float)(rank + 1);
         OK(rondo_group_start());
-        for (int k = 0; k < 2; k++) OK(rondo_all_reduce(groups[g].send[k], groups[g].recv[k], 4, RONDO_FLOAT32, RONDO_SUM, comm, NULL));
+        for (int k = 0; k < 2; k++)
+            OK(rondo_all_reduce(groups[g].send[k], groups[g].recv[k], 4, RONDO_FLOAT32, RONDO_SUM, comm, NULL));
         rondo_result result = rondo_group_end();
-        CHECK(result == (groups[g].apart ? RONDO_SUCCESS : RONDO_INVALID_ARGUMENT), "group %zu: %d: %s", g, result, rondo_last_error(NULL));
+        CHECK(result == (groups[g].apart ? RONDO_SUCCESS : RONDO_INVALID_ARGUMENT), "group %zu: %d: %s", g, result,
+              rondo_last_error(NULL));
         float expected = groups[g].apart ? (float)(n * (n + 1) / 2) : (float)(rank + 1);
-        CHECK(groups[g].recv[1][0] == expected && groups[g].recv[1][3] == expected, "group %zu: %g", g, (double)groups[g].recv[1][0]);
+        CHECK(groups[g].recv[1][0] == expected && groups[g].recv[1][3] == expected, "group %zu: %g", g,
+              (double)groups[g].recv[1][0]);
     }
 }
 
@@ -248,7 +254,8 @@ static void a_background_start_can_fail_or_be_given_up(void **state)
     config.timeout_s = 0.3;
     assert_int_equal(rondo_get_unique_id(&id), RONDO_SUCCESS);
     assert_int_equal(rondo_init_rank(&comm, 2, id, 0, &config), RONDO_IN_PROGRESS);
-    for (; state_of == RONDO_IN_PROGRESS; usleep(1000)) assert_int_equal(rondo_comm_error(comm, &state_of), RONDO_SUCCESS);
+    for (; state_of == RONDO_IN_PROGRESS; usleep(1000))
+        assert_int_equal(rondo_comm_error(comm, &state_of), RONDO_SUCCESS);
     assert_int_equal(state_of, RONDO_TIMEOUT);
     assert_non_null(strstr(rondo_last_error(comm), "missing: rank 1"));
     rondo_comm_destroy(comm);

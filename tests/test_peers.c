@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_peers.c - messages between any two ranks, gather, scatter, all-to-all: exact, in any order that may complete, and
- * failing as they should. Ranks are processes; over shared memory and over TCP.
+ * test_peers.c - messages between any two ranks, gather, scatter, all-to-all: exact, in any order that may complete,
+ * and failing as they should. Ranks are processes; over shared memory and over TCP.
  */
 #include "core/comm.h"
 #include "ranks.h"
@@ -28,7 +28,10 @@ static void on_each(int n, double timeout_s, rank_fn f, void *context)
     test_env("RONDO_TRANSPORT", NULL);
 }
 
-static int32_t value(int from, int to, size_t i) { return (int32_t)(from * 1000003 + to * 1009 + (int)(i % 9973)); }
+static int32_t value(int from, int to, size_t i)
+{
+    return (int32_t)(from * 1000003 + to * 1009 + (int)(i % 9973));
+}
 
 static int32_t *numbers(size_t count)
 {
@@ -51,14 +54,16 @@ static void collectives(rondo_comm *comm, int rank, int n, void *context)
             for (size_t i = 0; i < count; i++) a[(size_t)r * count + i] = value(rank, r, i);
         OK(rondo_all_to_all(a, b, count, RONDO_INT32, comm, NULL));
         for (int r = 0; r < n; r++)
-            for (size_t i = 0; i < count; i++) CHECK(b[(size_t)r * count + i] == value(r, rank, i), "all-to-all %zu", count);
+            for (size_t i = 0; i < count; i++)
+                CHECK(b[(size_t)r * count + i] == value(r, rank, i), "all-to-all %zu", count);
         /* each rank's part for the root, from where it lies; at the root in place */
         memset(b, 0, all * sizeof *b);
         int32_t *part = rank == root ? b + (size_t)rank * count : a;
         for (size_t i = 0; i < count; i++) part[i] = value(rank, root, i);
         OK(rondo_gather(part, rank == root ? b : NULL, count, RONDO_INT32, root, comm, NULL));
         for (int r = 0; rank == root && r < n; r++)
-            for (size_t i = 0; i < count; i++) CHECK(b[(size_t)r * count + i] == value(r, root, i), "gather %zu", count);
+            for (size_t i = 0; i < count; i++)
+                CHECK(b[(size_t)r * count + i] == value(r, root, i), "gather %zu", count);
         OK(rondo_scatter(rank == root ? b : NULL, a, count, RONDO_INT32, root, comm, NULL));
         for (size_t i = 0; i < count; i++) CHECK(a[i] == value(rank, root, i), "scatter %zu", count);
         int32_t sum = rank;
@@ -99,7 +104,8 @@ static void everyone(rondo_comm *comm, int rank, int n, void *context)
     for (int r = 0; r < n; r++)
         for (int k = 0; k < KINDS; k++)
             for (size_t i = 0; i < counts[k]; i++)
-                CHECK(in[r][k][i] == value(r, rank, i) + k, "from %d, message %d, element %zu: %d", r, k, i, in[r][k][i]);
+                CHECK(in[r][k][i] == value(r, rank, i) + k, "from %d, message %d, element %zu: %d", r, k, i,
+                      in[r][k][i]);
 }
 
 static void everyone_sends_to_everyone(void **state)
@@ -240,7 +246,9 @@ static void bad(rondo_comm *comm, int rank, int n, void *context)
 {
     int32_t x[64] = {0};
     (void)context;
-    CHECK(rondo_send(x, 1, RONDO_INT32, n, comm, NULL) == RONDO_INVALID_ARGUMENT && strstr(rondo_last_error(comm), "peer is"), "%s", rondo_last_error(comm));
+    CHECK(rondo_send(x, 1, RONDO_INT32, n, comm, NULL) == RONDO_INVALID_ARGUMENT &&
+              strstr(rondo_last_error(comm), "peer is"),
+          "%s", rondo_last_error(comm));
     CHECK(rondo_recv(x, 1, RONDO_INT32, -1, comm, NULL) == RONDO_INVALID_ARGUMENT, "peer -1");
     CHECK(rondo_send(NULL, 1, RONDO_INT32, !rank, comm, NULL) == RONDO_INVALID_ARGUMENT, "send NULL");
     CHECK(rondo_recv(NULL, 1, RONDO_INT32, !rank, comm, NULL) == RONDO_INVALID_ARGUMENT, "recv NULL");
@@ -250,7 +258,8 @@ static void bad(rondo_comm *comm, int rank, int n, void *context)
     CHECK(rondo_all_to_all(x, x, 2, RONDO_INT32, comm, NULL) == RONDO_INVALID_ARGUMENT, "in place");
     CHECK(rondo_all_to_all(x, x + 3, 2, RONDO_INT32, comm, NULL) == RONDO_INVALID_ARGUMENT, "overlap");
     for (int off = -3; off <= 3; off++)
-        CHECK(rondo_all_to_all(x + 8, (char *)(x + 8) + off, 2, RONDO_INT32, comm, NULL) == RONDO_INVALID_ARGUMENT, "%d bytes off", off);
+        CHECK(rondo_all_to_all(x + 8, (char *)(x + 8) + off, 2, RONDO_INT32, comm, NULL) == RONDO_INVALID_ARGUMENT,
+              "%d bytes off", off);
     CHECK(rondo_gather(x, x, 2, RONDO_INT32, 9, comm, NULL) == RONDO_INVALID_ARGUMENT, "root 9");
     OK(rondo_barrier(comm, NULL));
 }

@@ -23,7 +23,8 @@ static int32_t sum_of(rondo_comm *comm, int32_t x)
 /* Case 32. */
 static void colours(rondo_comm *comm, int rank, int n, void *context)
 {
-    static const int color[] = {0, 0, RONDO_NO_COLOR, 1}, key[] = {5, 1, 0, 0}, size[] = {2, 2, 0, 1}, place[] = {1, 0, 0, 0};
+    static const int color[] = {0, 0, RONDO_NO_COLOR, 1}, key[] = {5, 1, 0, 0}, size[] = {2, 2, 0, 1},
+                     place[] = {1, 0, 0, 0};
     rondo_comm *child = comm;
     (void)n, (void)context;
     OK(rondo_comm_split(comm, color[rank], key[rank], &child, NULL));
@@ -61,7 +62,9 @@ static void bad(rondo_comm *comm, int rank, int n, void *context)
     rondo_comm *child = comm;
     int excluded[] = {rank, 9};
     (void)context;
-    CHECK(rondo_comm_split(comm, -2, 0, &child, NULL) == RONDO_INVALID_ARGUMENT && strstr(rondo_last_error(comm), "color is -2"), "%s", rondo_last_error(comm));
+    CHECK(rondo_comm_split(comm, -2, 0, &child, NULL) == RONDO_INVALID_ARGUMENT &&
+              strstr(rondo_last_error(comm), "color is -2"),
+          "%s", rondo_last_error(comm));
     CHECK(rondo_comm_split(comm, 0, 0, NULL, NULL) == RONDO_INVALID_ARGUMENT, "out NULL");
     CHECK(rondo_comm_split(NULL, 0, 0, &child, NULL) == RONDO_INVALID_ARGUMENT, "comm NULL");
     CHECK(rondo_comm_shrink(comm, excluded, 1, &child, NULL) == RONDO_INVALID_ARGUMENT, "itself");
@@ -87,8 +90,8 @@ static void differ(rondo_comm *comm, int rank, int n, void *context)
     rondo_result result = rank == 1 ? rondo_comm_split(comm, 0, 0, &child, NULL)
                                     : rondo_all_gather(&x, (int32_t[3]){0}, 1, RONDO_INT32, comm, NULL);
     CHECK(result == RONDO_MISMATCH, "%d: %s", result, rondo_last_error(comm));
-    CHECK(strstr(rondo_last_error(comm), "rondo_comm_split") && strstr(rondo_last_error(comm), "rondo_all_gather"), "%s",
-          rondo_last_error(comm));
+    CHECK(strstr(rondo_last_error(comm), "rondo_comm_split") && strstr(rondo_last_error(comm), "rondo_all_gather"),
+          "%s", rondo_last_error(comm));
 }
 
 static void a_split_must_match(void **state)
@@ -141,9 +144,11 @@ static void killed(rondo_comm *comm, int rank, int n, void *context)
     rondo_result result = RONDO_SUCCESS;
     for (int i = 0; result == RONDO_SUCCESS && i < 100000; i++)
         result = rondo_all_reduce(&x, &x, 1, RONDO_INT32, RONDO_SUM, comm, NULL);
-    CHECK(result == RONDO_REMOTE_ERROR && strstr(rondo_last_error(comm), "rank 1"), "%d: %s", result, rondo_last_error(comm));
+    CHECK(result == RONDO_REMOTE_ERROR && strstr(rondo_last_error(comm), "rank 1"), "%d: %s", result,
+          rondo_last_error(comm));
     OK(rondo_comm_shrink(comm, NULL, 0, &rest, NULL));
-    CHECK(rondo_comm_size(rest) == n - 1 && rondo_comm_rank(rest) == rank - (rank > 1), "%d of %d", rondo_comm_rank(rest), rondo_comm_size(rest));
+    CHECK(rondo_comm_size(rest) == n - 1 && rondo_comm_rank(rest) == rank - (rank > 1), "%d of %d",
+          rondo_comm_rank(rest), rondo_comm_size(rest));
     for (int i = 0; i < 10; i++) CHECK(sum_of(rest, 1 << rank) == (1 << n) - 1 - 2, "sum of the rest");
     CHECK(rondo_barrier(comm, NULL) == RONDO_REMOTE_ERROR, "the old one");
     OK(rondo_comm_destroy(rest));
@@ -187,8 +192,11 @@ static void a_list_leaves_out(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(case_32),         cmocka_unit_test(bad_arguments),     cmocka_unit_test(a_split_must_match),
-        cmocka_unit_test(survivors_go_on), cmocka_unit_test(a_list_leaves_out),
+        cmocka_unit_test(case_32),
+        cmocka_unit_test(bad_arguments),
+        cmocka_unit_test(a_split_must_match),
+        cmocka_unit_test(survivors_go_on),
+        cmocka_unit_test(a_list_leaves_out),
         /* threads in this process, so after those that fork */
         cmocka_unit_test(splits_in_a_group),
     };

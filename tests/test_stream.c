@@ -13,7 +13,10 @@
 
 #define OK(call) CHECK((call) == RONDO_SUCCESS, "%s", rondo_last_error(NULL))
 
-static void nap(double seconds) { usleep((useconds_t)(seconds * 1e6)); }
+static void nap(double seconds)
+{
+    usleep((useconds_t)(seconds * 1e6));
+}
 
 static rondo_result sum(const int64_t *from, int64_t *to, size_t count, rondo_comm *comm, rondo_stream *stream)
 {
@@ -221,7 +224,8 @@ static void communicators_end_before_streams(void **state)
     ranks_run(2, NULL, NULL, destroyed, NULL);
 }
 
-/* What waits on a stream behind another communicator's call holds up neither abort nor destroy, nor the call after it. */
+/* What waits on a stream behind another communicator's call holds up neither abort nor destroy, nor the call after it.
+ */
 static void behind(rondo_comm *comm, int rank, int n, void *context)
 {
     rondo_stream *stream;
@@ -373,7 +377,9 @@ static void forks_often(rondo_comm *comm, int rank, int n, void *context)
             void *memory;
             alarm(5);
             rondo_stream_query(stream);
-            _exit(rondo_mem_alloc(&memory, 4096, NULL) == RONDO_SUCCESS && rondo_mem_free(memory, NULL) == RONDO_SUCCESS ? 0 : 1);
+            _exit(rondo_mem_alloc(&memory, 4096, NULL) == RONDO_SUCCESS && rondo_mem_free(memory, NULL) == RONDO_SUCCESS
+                      ? 0
+                      : 1);
         }
         CHECK(waitpid(child, &status, 0) == child && status == 0, "child %d ended with %d", i, status);
     }

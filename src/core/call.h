@@ -46,8 +46,8 @@ typedef struct rd_call {
     uint8_t kind;
 } rd_call;
 
-/* The calls of one communicator that run together: one call, or all of a group. Its collectives run one after the other,
- * beside them all its sends and receives at once. */
+/* The calls of one communicator that run together: one call, or all of a group. Its collectives run one after the
+ * other, beside them all its sends and receives at once. */
 typedef struct rd_task {
     rondo_comm *comm;
     const rd_call *calls;
@@ -55,27 +55,30 @@ typedef struct rd_task {
     uint64_t ticket;     /* tasks of a communicator run in the order of their tickets */
     rondo_result result; /* RONDO_IN_PROGRESS until it has one */
     bool started;
-    bool running;        /* comm->op carries out the `fused` calls from calls[at] on */
+    bool running; /* comm->op carries out the `fused` calls from calls[at] on */
     int at, fused;
-    bool passing;        /* comm->messages carries out the sends and receives among the calls */
+    bool passing; /* comm->messages carries out the sends and receives among the calls */
     int messages;
     uint64_t entry, first_message; /* in the flight record, of what runs */
-    int64_t deadline, warn_at; /* of what runs now; 0: not yet looked at the clock */
-    bool bereft;               /* nothing could be done, and a message's peer was gone: if that is so again, it is over */
-    bool warned;               /* that a rank is stopped */
-    long moved;                /* advances that did something */
-    bool queued;               /* a stream has it: nobody is inside a call while it runs */
-    _Atomic int claimed;       /* RD_CLAIM_*: of a queued one, who carries it out */
-    struct rd_task *next;      /* queued on the same communicator, and not claimed */
-    bool keeps_error;          /* nor can they ask the communicator what failed */
-    char *error;               /* ... so it is here; whoever has the task frees it */
+    int64_t deadline, warn_at;     /* of what runs now; 0: not yet looked at the clock */
+    bool bereft;          /* nothing could be done, and a message's peer was gone: if that is so again, it is over */
+    bool warned;          /* that a rank is stopped */
+    long moved;           /* advances that did something */
+    bool queued;          /* a stream has it: nobody is inside a call while it runs */
+    _Atomic int claimed;  /* RD_CLAIM_*: of a queued one, who carries it out */
+    struct rd_task *next; /* queued on the same communicator, and not claimed */
+    bool keeps_error;     /* nor can they ask the communicator what failed */
+    char *error;          /* ... so it is here; whoever has the task frees it */
 } rd_task;
 
 /* A queued task is carried out by its stream, unless its communicator has ended and somebody needs it out of the way
  * before the stream comes to it. */
 enum { RD_CLAIM_NONE, RD_CLAIM_STREAM, RD_CLAIM_ENDING, RD_CLAIM_ENDED };
 
-static inline bool rd_is_message(const rd_call *call) { return call->kind == RD_KIND_SEND || call->kind == RD_KIND_RECV; }
+static inline bool rd_is_message(const rd_call *call)
+{
+    return call->kind == RD_KIND_SEND || call->kind == RD_KIND_RECV;
+}
 
 /* ---- call.c ---- */
 
@@ -105,8 +108,8 @@ rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count);
 int rd_fusable(const rd_call *calls, int count);
 /* After comm->op is done: hands out the results of fused calls. */
 void rd_unfuse(rondo_comm *comm, const rd_call *calls, int count);
-/* comm->messages for the sends and receives among the calls; those to the rank itself are done here. Returns how many there
- * are in *messages, and *first is the entry of the first in the flight record; the others' follow. */
+/* comm->messages for the sends and receives among the calls; those to the rank itself are done here. Returns how many
+ * there are in *messages, and *first is the entry of the first in the flight record; the others' follow. */
 rondo_result rd_prepare_messages(rondo_comm *comm, const rd_call *calls, int count, int *messages, uint64_t *first);
 /* Then the links of those that this rank sends. Waits for peers. */
 rondo_result rd_link_messages(rondo_comm *comm, int messages);
@@ -151,7 +154,8 @@ void rd_drive(rd_task *const *tasks, int n, rondo_bell **bells);
 
 /* "rondo_all_reduce of 8 float32, sum (call 7 on rank 2)" */
 void rd_describe_call(const rondo_comm *comm, const rd_call *call, char text[RD_CALL_TEXT]);
-/* Fails the task's call and all later ones on its communicator, tells the other ranks, and returns what all are told. */
+/* Fails the task's call and all later ones on its communicator, tells the other ranks, and returns what all are told.
+ */
 rondo_result rd_explain_failure(rd_task *task);
 rondo_result rd_explain_timeout(rd_task *task);
 rondo_result rd_explain_left(rd_task *task, const char *left);

@@ -8,15 +8,15 @@
 
 /* rd_place has nine numbers, all of them 32 bits wide. */
 #define PLACE_WORDS (sizeof(rd_place) / sizeof(int32_t))
-#define CARD_BYTES (7 * 4 + 8 + sizeof(rd_place) + RD_CONTACT_BYTES)
+#define CARD_BYTES  (7 * 4 + 8 + sizeof(rd_place) + RD_CONTACT_BYTES)
 
 /* ---- The bytes ---- */
 
 static void pack(const rd_card *card, unsigned char bytes[CARD_BYTES])
 {
     rd_writer w = {.at = bytes, .left = CARD_BYTES};
-    const uint32_t words[] = {card->wire_version, card->channels, card->sockets, card->transport, card->algo, card->numerics,
-                              card->flat_ranks};
+    const uint32_t words[] = {card->wire_version, card->channels, card->sockets,   card->transport,
+                              card->algo,         card->numerics, card->flat_ranks};
     int32_t place[PLACE_WORDS];
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) rd_write_u32(&w, words[i]);
     rd_write_u64(&w, card->slice_bytes);
@@ -28,8 +28,8 @@ static void pack(const rd_card *card, unsigned char bytes[CARD_BYTES])
 static rondo_result unpack(rd_card *card, const unsigned char bytes[CARD_BYTES])
 {
     rd_reader r = {.at = bytes, .left = CARD_BYTES};
-    uint32_t *const words[] = {&card->wire_version, &card->channels, &card->sockets, &card->transport, &card->algo,
-                               &card->numerics, &card->flat_ranks};
+    uint32_t *const words[] = {&card->wire_version, &card->channels, &card->sockets,   &card->transport,
+                               &card->algo,         &card->numerics, &card->flat_ranks};
     int32_t place[PLACE_WORDS] = {0};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) *words[i] = rd_read_u32(&r);
     card->slice_bytes = rd_read_u64(&r);
@@ -41,13 +41,20 @@ static rondo_result unpack(rd_card *card, const unsigned char bytes[CARD_BYTES])
 static rondo_result make(const rondo_comm *comm, const rd_contact *contact, rd_card *card)
 {
     const rd_settings *s = &comm->settings;
-    *card = (rd_card){.wire_version = RD_LINK_VERSION, .channels = (uint32_t)s->channels, .sockets = (uint32_t)s->sockets,
-                      .transport = (uint32_t)s->transport, .algo = (uint32_t)s->algo, .numerics = (uint32_t)s->numerics, .flat_ranks = (uint32_t)s->flat_ranks,
-                      .slice_bytes = (uint64_t)s->slice_bytes, .contact = *contact};
+    *card = (rd_card){.wire_version = RD_LINK_VERSION,
+                      .channels = (uint32_t)s->channels,
+                      .sockets = (uint32_t)s->sockets,
+                      .transport = (uint32_t)s->transport,
+                      .algo = (uint32_t)s->algo,
+                      .numerics = (uint32_t)s->numerics,
+                      .flat_ranks = (uint32_t)s->flat_ranks,
+                      .slice_bytes = (uint64_t)s->slice_bytes,
+                      .contact = *contact};
     return rd_place_here(&card->place);
 }
 
-rondo_result rd_cards_exchange(rondo_comm *comm, rd_table *table, const rd_contact *contact, rd_card *cards, int64_t deadline)
+rondo_result rd_cards_exchange(rondo_comm *comm, rd_table *table, const rd_contact *contact, rd_card *cards,
+                               int64_t deadline)
 {
     rd_card mine;
     unsigned char bytes[CARD_BYTES];
@@ -56,7 +63,8 @@ rondo_result rd_cards_exchange(rondo_comm *comm, rd_table *table, const rd_conta
     unsigned char *all = malloc((size_t)comm->size * CARD_BYTES);
     if (!all) return rd_fail_errno("no memory for %d ranks' cards", comm->size);
     rondo_result result = rd_table_exchange(table, "card", bytes, CARD_BYTES, all, deadline);
-    for (int r = 0; r < comm->size && result == RONDO_SUCCESS; r++) result = unpack(&cards[r], all + (size_t)r * CARD_BYTES);
+    for (int r = 0; r < comm->size && result == RONDO_SUCCESS; r++)
+        result = unpack(&cards[r], all + (size_t)r * CARD_BYTES);
     free(all);
     return result;
 }
@@ -65,8 +73,10 @@ rondo_result rd_cards_exchange(rondo_comm *comm, rd_table *table, const rd_conta
 
 static rondo_result differ(const char *what, int rank, long theirs, long mine, int me)
 {
-    return rd_fail(RONDO_INVALID_USAGE, "the ranks' settings differ: %s is %ld on rank %d and %ld on rank %d; it must be the "
-                   "same on all", what, theirs, rank, mine, me);
+    return rd_fail(RONDO_INVALID_USAGE,
+                   "the ranks' settings differ: %s is %ld on rank %d and %ld on rank %d; it must be the "
+                   "same on all",
+                   what, theirs, rank, mine, me);
 }
 
 /* What comes from elsewhere is within bounds, or is no card. */
@@ -75,9 +85,10 @@ static rondo_result check_range(int rank, const rd_card *card)
     if (card->channels >= 1 && card->channels <= RD_MAX_CHANNELS && card->sockets >= 1 && card->sockets <= 8 &&
         card->slice_bytes >= 4096 && card->slice_bytes <= 262144 && card->slice_bytes % 64 == 0)
         return RONDO_SUCCESS;
-    return rd_fail(RONDO_REMOTE_ERROR, "rank %d asks for %u channels, %u sockets and slices of %llu bytes, which are 1 to %d, "
-                   "1 to 8, and 4096 to 262144 in multiples of 64", rank, card->channels, card->sockets,
-                   (unsigned long long)card->slice_bytes, RD_MAX_CHANNELS);
+    return rd_fail(RONDO_REMOTE_ERROR,
+                   "rank %d asks for %u channels, %u sockets and slices of %llu bytes, which are 1 to %d, "
+                   "1 to 8, and 4096 to 262144 in multiples of 64",
+                   rank, card->channels, card->sockets, (unsigned long long)card->slice_bytes, RD_MAX_CHANNELS);
 }
 
 rondo_result rd_cards_agree(rondo_comm *comm, const rd_card *cards)
@@ -93,8 +104,8 @@ rondo_result rd_cards_agree(rondo_comm *comm, const rd_card *cards)
             return differ("RONDO_ALGO (0 auto, 1 ring, 2 flat, 3 exchange)", r, (long)card->algo, (long)mine->algo,
                           comm->rank);
         if (card->numerics != mine->numerics)
-            return differ("RONDO_NUMERICS (0 accurate, 1 fast, 2 strict)", r, (long)card->numerics, (long)mine->numerics,
-                          comm->rank);
+            return differ("RONDO_NUMERICS (0 accurate, 1 fast, 2 strict)", r, (long)card->numerics,
+                          (long)mine->numerics, comm->rank);
         RD_TRY(check_range(r, card));
         if (card->slice_bytes < least.slice_bytes) least.slice_bytes = card->slice_bytes;
         if (card->channels < least.channels) least.channels = card->channels;
@@ -133,7 +144,8 @@ rondo_result rd_cards_order_ring(rondo_comm *comm, rd_card *cards, bool *crowded
         for (places[r].host = 0; !rd_cards_may_share_host(&cards[places[r].host], &cards[r]);) places[r].host++;
     }
     for (int a = 0; a < n; a++)
-        for (int b = 0; b < n; b++) cost[(size_t)a * (size_t)n + (size_t)b] = a == b ? 0 : rd_cost(&places[a], &places[b]);
+        for (int b = 0; b < n; b++)
+            cost[(size_t)a * (size_t)n + (size_t)b] = a == b ? 0 : rd_cost(&places[a], &places[b]);
     result = rd_ring_order(cost, n, comm->order);
     *crowded = rd_crowded(places, n, places[comm->rank].host);
 out:

@@ -18,7 +18,8 @@ typedef struct rd_card {
 } rd_card;
 
 /* Everybody's cards, by rank (room for comm->size). */
-rondo_result rd_cards_exchange(rondo_comm *comm, rd_table *table, const rd_contact *contact, rd_card *cards, int64_t deadline);
+rondo_result rd_cards_exchange(rondo_comm *comm, rd_table *table, const rd_contact *contact, rd_card *cards,
+                               int64_t deadline);
 
 /* Settings that shape the wire, from all cards: the smaller of two sizes serves both, a different choice is
  * RONDO_INVALID_USAGE. Sets comm's slice size, channels, sockets and limit of flat. */

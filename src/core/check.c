@@ -21,15 +21,19 @@ rondo_result rd_check_world(const char *function, int world_size, int rank)
 rondo_result rd_check_process(const rondo_comm *comm, const char *function)
 {
     if (comm->generation == rd_generation()) return RONDO_SUCCESS;
-    return rd_fail(RONDO_INVALID_USAGE, "%s: this process was forked after the communicator was made, which stays with the "
-                   "parent; make one of its own here", function);
+    return rd_fail(RONDO_INVALID_USAGE,
+                   "%s: this process was forked after the communicator was made, which stays with the "
+                   "parent; make one of its own here",
+                   function);
 }
 
 rondo_result rd_check_may_wait(const rondo_comm *comm, const char *function)
 {
     if (!rd_work_in_then() || atomic_load(&comm->line.turn) == comm->line.tickets) return RONDO_SUCCESS;
-    return rd_fail(RONDO_INVALID_USAGE, "%s: called by the function of a work, and this communicator has calls on streams that are not "
-                   "done; it might wait for the stream that it runs on", function);
+    return rd_fail(RONDO_INVALID_USAGE,
+                   "%s: called by the function of a work, and this communicator has calls on streams that are not "
+                   "done; it might wait for the stream that it runs on",
+                   function);
 }
 
 static rondo_result check_pointer(const rd_call *call, const char *name, const void *pointer)
@@ -46,9 +50,8 @@ static rondo_result check_overlap(const rd_call *call, size_t send_bytes, size_t
     uintptr_t send = (uintptr_t)call->send, recv = (uintptr_t)call->recv;
     if (form && send + send_at == recv + recv_at) return RONDO_SUCCESS;
     if (send + send_bytes <= recv || recv + recv_bytes <= send) return RONDO_SUCCESS;
-    return rd_fail(RONDO_INVALID_ARGUMENT,
-                   "%s: send [%p, %p) and recv [%p, %p) overlap; they must be apart%s%s", call->name,
-                   call->send, (const void *)((const char *)call->send + send_bytes), call->recv,
+    return rd_fail(RONDO_INVALID_ARGUMENT, "%s: send [%p, %p) and recv [%p, %p) overlap; they must be apart%s%s",
+                   call->name, call->send, (const void *)((const char *)call->send + send_bytes), call->recv,
                    (const void *)((char *)call->recv + recv_bytes), form ? ", or in place: " : "", form ? form : "");
 }
 
@@ -84,7 +87,8 @@ static rondo_result check_buffers(const rondo_comm *comm, const rd_call *call)
     switch (call->collective) {
     case RONDO_COLL_REDUCE_SCATTER:
         return check_overlap(call, sends, receives, mine, 0, "recv == send + rank * recv_count");
-    case RONDO_COLL_ALL_GATHER: return check_overlap(call, sends, receives, 0, mine, "send == recv + rank * send_count");
+    case RONDO_COLL_ALL_GATHER:
+        return check_overlap(call, sends, receives, 0, mine, "send == recv + rank * send_count");
     case RONDO_COLL_GATHER: return check_overlap(call, sends, receives, 0, mine, "send == recv + rank * count");
     case RONDO_COLL_SCATTER: return check_overlap(call, sends, receives, mine, 0, "recv == send + rank * count");
     case RONDO_COLL_ALL_TO_ALL: return check_overlap(call, sends, receives, 0, 0, NULL);
@@ -96,8 +100,9 @@ rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call)
 {
     size_t bytes = rd_dtype_bytes(call->dtype);
     if (!bytes)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: dtype is %d; the types are 0 to %d (RONDO_INT8 to RONDO_FLOAT8E5M2)",
-                       call->name, (int)call->dtype, RONDO_DTYPES - 1);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "%s: dtype is %d; the types are 0 to %d (RONDO_INT8 to RONDO_FLOAT8E5M2)", call->name,
+                       (int)call->dtype, RONDO_DTYPES - 1);
     if (call->reduces && ((int)call->op < 0 || (int)call->op >= RONDO_OPS))
         return rd_fail(RONDO_INVALID_ARGUMENT, "%s: op is %d; the operators are 0 to %d (RONDO_SUM to RONDO_AVG)",
                        call->name, (int)call->op, RONDO_OPS - 1);
@@ -105,9 +110,12 @@ rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call)
         return rd_fail(RONDO_INVALID_ARGUMENT, "%s: %s is %d; with %d ranks it must be 0 to %d", call->name,
                        rd_is_message(call) ? "peer" : "root", call->root, comm->size, comm->size - 1);
     if (rd_is_message(call) && call->root == comm->rank && !rd_group_is_open())
-        return rd_fail(RONDO_INVALID_USAGE, "%s: peer is %d, which is this rank; to send to itself a rank sends and receives in one "
-                       "group", call->name, call->root);
-    bool once = rd_is_message(call) || call->collective == RONDO_COLL_ALL_REDUCE || rondo_is_chain((int32_t)call->collective);
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "%s: peer is %d, which is this rank; to send to itself a rank sends and receives in one "
+                       "group",
+                       call->name, call->root);
+    bool once =
+        rd_is_message(call) || call->collective == RONDO_COLL_ALL_REDUCE || rondo_is_chain((int32_t)call->collective);
     size_t most = MOST_BYTES / bytes / (once ? 1 : (size_t)comm->size);
     if (call->count > most)
         return rd_fail(RONDO_INVALID_ARGUMENT, "%s: count is %zu; with %zu-byte elements%s it must be 0 to %zu",
@@ -132,11 +140,12 @@ static int by_start(const void *a, const void *b)
 
 static rondo_result in_each_others_way(const rd_call *calls, const rd_used *a, const rd_used *b)
 {
-    return rd_fail(RONDO_INVALID_ARGUMENT,
-                   "rondo_group_end: call %d of the group (%s) uses [%p, %p) and call %d (%s) [%p, %p), and one of them writes "
-                   "there; the calls of a group run together, so none may write what another uses",
-                   a->call + 1, calls[a->call].name, (void *)a->from, (void *)a->to, b->call + 1, calls[b->call].name,
-                   (void *)b->from, (void *)b->to);
+    return rd_fail(
+        RONDO_INVALID_ARGUMENT,
+        "rondo_group_end: call %d of the group (%s) uses [%p, %p) and call %d (%s) [%p, %p), and one of them writes "
+        "there; the calls of a group run together, so none may write what another uses",
+        a->call + 1, calls[a->call].name, (void *)a->from, (void *)a->to, b->call + 1, calls[b->call].name,
+        (void *)b->from, (void *)b->to);
 }
 
 /* The two ranges, of different calls, that reach furthest so far. */

@@ -40,22 +40,36 @@ rondo_result rd_comm_enter(rondo_comm *comm, const char *function)
 {
     if (rd_check_process(comm, function) != RONDO_SUCCESS) return rd_comm_note(comm, RONDO_INVALID_USAGE);
     if (atomic_load_explicit(&comm->starting, memory_order_acquire) == RD_STARTING)
-        return rd_fail(RONDO_INVALID_USAGE, "%s: the communicator is still being made; call rondo_comm_error until it no longer "
-                       "says RONDO_IN_PROGRESS", function);
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "%s: the communicator is still being made; call rondo_comm_error until it no longer "
+                       "says RONDO_IN_PROGRESS",
+                       function);
     if (atomic_exchange_explicit(&comm->busy, 1, memory_order_acquire))
-        return rd_fail(RONDO_INVALID_USAGE, "%s: another thread is inside a call on this communicator; one at a time, or "
-                       "a communicator for each", function);
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "%s: another thread is inside a call on this communicator; one at a time, or "
+                       "a communicator for each",
+                       function);
     if (!comm->finalized) return RONDO_SUCCESS;
     rd_comm_leave(comm);
-    return rd_fail(RONDO_INVALID_USAGE, "%s: rondo_comm_finalize was called on this communicator; it can only be destroyed", function);
+    return rd_fail(RONDO_INVALID_USAGE,
+                   "%s: rondo_comm_finalize was called on this communicator; it can only be destroyed", function);
 }
 
-void rd_comm_leave(rondo_comm *comm) { atomic_store_explicit(&comm->busy, 0, memory_order_release); }
+void rd_comm_leave(rondo_comm *comm)
+{
+    atomic_store_explicit(&comm->busy, 0, memory_order_release);
+}
 
 /* ---- asking, aborting, destroying ---- */
 
-int rondo_comm_rank(const rondo_comm *comm) { return comm ? comm->rank : -1; }
-int rondo_comm_size(const rondo_comm *comm) { return comm ? comm->size : -1; }
+int rondo_comm_rank(const rondo_comm *comm)
+{
+    return comm ? comm->rank : -1;
+}
+int rondo_comm_size(const rondo_comm *comm)
+{
+    return comm ? comm->size : -1;
+}
 
 rondo_result rondo_comm_abort(rondo_comm *comm)
 {
@@ -67,8 +81,11 @@ rondo_result rondo_comm_abort(rondo_comm *comm)
 
 rondo_result rondo_comm_error(rondo_comm *comm, rondo_result *state)
 {
-    if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_error: comm is NULL; it must come from a rondo_init call");
-    if (!state) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_error: state is NULL; it must point to where the result goes");
+    if (!comm)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_error: comm is NULL; it must come from a rondo_init call");
+    if (!state)
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_comm_error: state is NULL; it must point to where the result goes");
     RD_TRY(rd_check_process(comm, "rondo_comm_error"));
     bool starting = atomic_load_explicit(&comm->starting, memory_order_acquire) == RD_STARTING;
     *state = starting ? RONDO_IN_PROGRESS : rd_comm_stopped(comm);
@@ -77,7 +94,9 @@ rondo_result rondo_comm_error(rondo_comm *comm, rondo_result *state)
 
 rondo_result rondo_comm_finalize(rondo_comm *comm)
 {
-    if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_finalize: comm is NULL; it must come from a rondo_init call");
+    if (!comm)
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_comm_finalize: comm is NULL; it must come from a rondo_init call");
     RD_TRY(rd_check_may_wait(comm, "rondo_comm_finalize"));
     RD_TRY(rd_comm_enter(comm, "rondo_comm_finalize"));
     rd_tasks_drain(comm);
@@ -91,8 +110,8 @@ rondo_result rondo_comm_finalize(rondo_comm *comm)
 rondo_result rondo_comm_destroy(rondo_comm *comm)
 {
     if (!comm) return RONDO_SUCCESS;
-    /* In a forked child links and bell are the parent's: their memory is not even mapped here. What is left of the handle
-     * goes with the child. */
+    /* In a forked child links and bell are the parent's: their memory is not even mapped here. What is left of the
+     * handle goes with the child. */
     if (rd_check_process(comm, "rondo_comm_destroy") != RONDO_SUCCESS) return RONDO_SUCCESS;
     RD_TRY(rd_check_may_wait(comm, "rondo_comm_destroy"));
     if (atomic_load(&comm->starting)) {
@@ -100,7 +119,8 @@ rondo_result rondo_comm_destroy(rondo_comm *comm)
         pthread_join(comm->starter, NULL);
     }
     if (atomic_load(&comm->busy)) rd_comm_abort(comm);
-    while (atomic_exchange_explicit(&comm->busy, 1, memory_order_acquire)) nanosleep(&(struct timespec){0, 100000}, NULL);
+    while (atomic_exchange_explicit(&comm->busy, 1, memory_order_acquire))
+        nanosleep(&(struct timespec){0, 100000}, NULL);
     if (atomic_load(&comm->line.turn) != comm->line.tickets) rd_comm_abort(comm);
     rd_tasks_drain(comm);
     rd_comm_discard(comm);

@@ -57,44 +57,45 @@ enum { RD_STARTING = 1, RD_STARTED = 2 };
 
 struct rondo_comm {
     int rank, size;
-    int generation;       /* rd_generation() of the process that made it */
+    int generation; /* rd_generation() of the process that made it */
     rd_settings settings;
 
-    _Atomic int starting; /* RD_STARTING until the thread `starter` has made it, RD_STARTED then; 0: it was never there */
+    _Atomic int
+        starting; /* RD_STARTING until the thread `starter` has made it, RD_STARTED then; 0: it was never there */
     pthread_t starter;
-    bool made;            /* its ranks know one another */
+    bool made; /* its ranks know one another */
     bool finalized;
 
     rd_member *member;
     rondo_bell bell;
     rd_stop stop;
-    _Atomic int busy;     /* a call is inside */
-    _Atomic int woken;    /* the control plane has news that a waiting call should look at */
+    _Atomic int busy;  /* a call is inside */
+    _Atomic int woken; /* the control plane has news that a waiting call should look at */
     rd_line line;
-    uint64_t calls;       /* begun so far; by the task that runs */
-    uint64_t splits;      /* so far; the same on all ranks */
-    bool overslept;       /* the last sleep ended by itself */
+    uint64_t calls;        /* begun so far; by the task that runs */
+    uint64_t splits;       /* so far; the same on all ranks */
+    bool overslept;        /* the last sleep ended by itself */
     uint64_t missed_bells; /* ... and there was something to do */
-    long spin, ring_spin; /* polls before a wait yields: of operations in which all meet all, and of the others */
+    long spin, ring_spin;  /* polls before a wait yields: of operations in which all meet all, and of the others */
 
-    int32_t *order;       /* ring position -> rank */
-    rd_wire *out, *in;    /* [channel * size + rank]; no link where the plans need none */
-    rd_wiring wiring;     /* which of them the executor uses */
+    int32_t *order;    /* ring position -> rank */
+    rd_wire *out, *in; /* [channel * size + rank]; no link where the plans need none */
+    rd_wiring wiring;  /* which of them the executor uses */
     rd_reduction reductions[RONDO_DTYPES][RONDO_OPS];
     rd_schedule schedules[RONDO_ALGOS][RONDO_COLLECTIVES][2]; /* [algo][collective][wide] */
-    rd_op op;             /* the collective in progress */
-    rd_links links;       /* beyond the ring */
-    rd_op messages;       /* the sends and receives in progress */
-    rd_transfer *transfers[RD_LANES]; /* of messages, of op */
+    rd_op op;                                                 /* the collective in progress */
+    rd_links links;                                           /* beyond the ring */
+    rd_op messages;                                           /* the sends and receives in progress */
+    rd_transfer *transfers[RD_LANES];                         /* of messages, of op */
     int transfer_room[RD_LANES];
     unsigned char *fused; /* where small all-reduces lie one after the other, to run as one */
     size_t fused_room;
     rd_recorder *recorder;
     rondo_comm *next_recorded;
-    _Atomic int recorded; /* its record has been written */
+    _Atomic int recorded;  /* its record has been written */
     unsigned char job[16]; /* with number: which communicator this is, the same on all ranks */
     uint32_t number;
-    rd_trace *trace;      /* NULL unless RONDO_TRACE asks for one */
+    rd_trace *trace; /* NULL unless RONDO_TRACE asks for one */
 
     char error[RD_ERROR_BYTES];
 };

@@ -21,11 +21,12 @@
 #include <string.h>
 #include <unistd.h>
 
-#define RING_SLOTS 4                /* of a link with a neighbour; more than RD_BLOCK */
-#define FLAT_SLOTS 2                /* of the other links: one slice is collected while the next is reduced */
-#define HOST_BYTES (2l << 20)       /* what the slots of one rank's flat links may take together, about */
-#define SOCKET_SLICE 131072         /* longest slice where the ring has sockets (bench/RESULTS.md: 256 and 64 KiB are slower) */
-#define FLAT_LEAST 16384            /* smaller slots cost more than they save */
+#define RING_SLOTS   4          /* of a link with a neighbour; more than RD_BLOCK */
+#define FLAT_SLOTS   2          /* of the other links: one slice is collected while the next is reduced */
+#define HOST_BYTES   (2l << 20) /* what the slots of one rank's flat links may take together, about */
+#define SOCKET_SLICE 131072 /* longest slice where the ring has sockets (bench/RESULTS.md: 256 and 64 KiB are slower)  \
+                             */
+#define FLAT_LEAST 16384    /* smaller slots cost more than they save */
 
 enum { PURPOSE_LINK = 1, PURPOSE_SOCKET = 2 };
 
@@ -38,8 +39,8 @@ typedef struct rd_outcome {
 typedef struct rd_connecting {
     rondo_comm *comm;
     rd_card *cards;
-    int *open;      /* connections whose answer is awaited, as wires are numbered; -1 */
-    bool *unix_ok;  /* by rank: a unix connection can be tried, and none has failed */
+    int *open;     /* connections whose answer is awaited, as wires are numbered; -1 */
+    bool *unix_ok; /* by rank: a unix connection can be tried, and none has failed */
     int64_t deadline;
     int next, previous;
     bool flat, crowded;
@@ -48,8 +49,14 @@ typedef struct rd_connecting {
 
 /* ---- 3: links ---- */
 
-static rd_wire *wire_out(rondo_comm *comm, int peer, int channel) { return &comm->out[channel * comm->size + peer]; }
-static rd_wire *wire_in(rondo_comm *comm, int peer, int channel) { return &comm->in[channel * comm->size + peer]; }
+static rd_wire *wire_out(rondo_comm *comm, int peer, int channel)
+{
+    return &comm->out[channel * comm->size + peer];
+}
+static rd_wire *wire_in(rondo_comm *comm, int peer, int channel)
+{
+    return &comm->in[channel * comm->size + peer];
+}
 
 /* Channels of the link to (or, with the previous rank as neighbour, from) peer. */
 static int links_with(const rd_connecting *c, int peer, int neighbour)
@@ -66,8 +73,8 @@ static rondo_result reach(rd_connecting *c, int peer, int channel, const rondo_t
     const rd_card *mine = &c->cards[comm->rank], *theirs = &c->cards[peer];
     char why[256], lost[512] = "";
     rondo_reach far = rd_cards_share_process(mine, theirs) ? RONDO_REACH_PROCESS
-                      : c->unix_ok[peer]          ? RONDO_REACH_HOST
-                                                  : RONDO_REACH_NETWORK;
+                      : c->unix_ok[peer]                   ? RONDO_REACH_HOST
+                                                           : RONDO_REACH_NETWORK;
     for (;; far = RONDO_REACH_NETWORK) {
         *transport = rd_transport_choose(far, rd_forced_transport(comm), why, sizeof why);
         if (!*transport)
@@ -95,7 +102,8 @@ static rondo_link_spec spec_for(const rd_connecting *c, int peer, bool neighbour
 }
 
 /* The further sockets of a link whose first one is spec->sockets[0]; on failure all of them are closed. */
-static rondo_result more_sockets(rd_connecting *c, int peer, int channel, int total, bool offering, rondo_link_spec *spec)
+static rondo_result more_sockets(rd_connecting *c, int peer, int channel, int total, bool offering,
+                                 rondo_link_spec *spec)
 {
     rd_member *member = c->comm->member;
     while (spec->socket_count < total) {
@@ -143,9 +151,12 @@ static rondo_result check_offer(int peer, const rd_link_hello *hello, const rond
     if (!*transport)
         return rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link over %s, which this build does not have", peer,
                        hello->transport);
-    if (hello->slot_bytes != spec->slot_bytes || hello->slots != spec->slots || !hello->sockets != !(*transport)->sockets)
-        return rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link of %u slots of %llu bytes on %u sockets, expected were "
-                       "%u of %zu", peer, hello->slots, (unsigned long long)hello->slot_bytes, hello->sockets, spec->slots,
+    if (hello->slot_bytes != spec->slot_bytes || hello->slots != spec->slots ||
+        !hello->sockets != !(*transport)->sockets)
+        return rd_fail(RONDO_REMOTE_ERROR,
+                       "rank %d offers a link of %u slots of %llu bytes on %u sockets, expected were "
+                       "%u of %zu",
+                       peer, hello->slots, (unsigned long long)hello->slot_bytes, hello->sockets, spec->slots,
                        spec->slot_bytes);
     return RONDO_SUCCESS;
 }
@@ -217,13 +228,18 @@ static void close_unanswered(rd_connecting *c)
 
 /* ---- 4: what came of it ---- */
 
-static bool has(const rd_wire *wire, uint32_t caps) { return (wire->link->caps & caps) == caps; }
+static bool has(const rd_wire *wire, uint32_t caps)
+{
+    return (wire->link->caps & caps) == caps;
+}
 
 static void shorten_slices(rondo_comm *comm)
 {
     if (comm->settings.slice_given && comm->rank == 0) /* once for all ranks */
-        rd_log(RD_LOG_WARN, "slices of %zu bytes were asked for (RONDO_SLICE), but a link of the ring is a socket, over "
-               "which %d is the most: using that", comm->wiring.slice_bytes, SOCKET_SLICE);
+        rd_log(RD_LOG_WARN,
+               "slices of %zu bytes were asked for (RONDO_SLICE), but a link of the ring is a socket, over "
+               "which %d is the most: using that",
+               comm->wiring.slice_bytes, SOCKET_SLICE);
     comm->wiring.slice_bytes = SOCKET_SLICE;
 }
 
@@ -258,8 +274,10 @@ static rondo_result conclude(rd_connecting *c, rd_table *table)
         wiring->flat_in = comm->in;
         wiring->flat_bytes = c->flat_bytes;
     } else if (comm->settings.algo == RD_ALGO_FLAT || (comm->settings.algo == RD_ALGO_EXCHANGE && comm->size > 2)) {
-        result = rd_fail(RONDO_INVALID_USAGE, "RONDO_ALGO=flat and exchange need all ranks on one host, over loop or shm, and no more than "
-                         "RONDO_FLAT_RANKS (%ld); there are %d", comm->settings.flat_ranks, comm->size);
+        result = rd_fail(RONDO_INVALID_USAGE,
+                         "RONDO_ALGO=flat and exchange need all ranks on one host, over loop or shm, and no more than "
+                         "RONDO_FLAT_RANKS (%ld); there are %d",
+                         comm->settings.flat_ranks, comm->size);
     }
 out:
     free(all);
@@ -299,8 +317,10 @@ static rondo_result make_links(rd_connecting *c, rd_table *table)
     c->flat = s->algo != RD_ALGO_RING && comm->size <= s->flat_ranks && comm->size <= RD_MAX_FLAT;
     for (int r = 0; r < comm->size; r++) {
         c->unix_ok[r] = rd_cards_may_share_host(&c->cards[r], &c->cards[comm->rank]);
-        comm->links.reach[r] = (unsigned char)(rd_cards_share_process(&c->cards[r], &c->cards[comm->rank]) ? RONDO_REACH_PROCESS
-                                               : c->unix_ok[r] ? RONDO_REACH_HOST : RONDO_REACH_NETWORK);
+        comm->links.reach[r] =
+            (unsigned char)(rd_cards_share_process(&c->cards[r], &c->cards[comm->rank]) ? RONDO_REACH_PROCESS
+                            : c->unix_ok[r]                                             ? RONDO_REACH_HOST
+                                                                                        : RONDO_REACH_NETWORK);
         c->flat = c->flat && c->unix_ok[r] && c->cards[r].transport != RD_TRANSPORT_TCP;
     }
     long each = HOST_BYTES / FLAT_SLOTS / (comm->size - 1) / 4096 * 4096;

@@ -2,8 +2,8 @@
  *
  * explain.c - what is said of calls, and of their failures: what failed, where, who else is concerned, what to do.
  *
- * Where the cause lies elsewhere, all ranks are asked what they do. They answer within milliseconds, the service thread of
- * a neighbour for one that is stopped; whoever stays silent is named after a second.
+ * Where the cause lies elsewhere, all ranks are asked what they do. They answer within milliseconds, the service thread
+ * of a neighbour for one that is stopped; whoever stays silent is named after a second.
  */
 #include "core/report.h"
 
@@ -17,10 +17,10 @@
 #include <string.h>
 #include <time.h>
 
-#define REASON_NS 1000000000 /* how long a broken link waits for the control plane to say why */
-#define ANSWER_S 1.0         /* how long a failed call waits for the others' reports */
-#define SLOW_ANSWER_S 0.2    /* ... one that is only slow, and might go on */
-#define LATE_S        0.5    /* how long a mismatch waits for ranks that may be about to call */
+#define REASON_NS     1000000000 /* how long a broken link waits for the control plane to say why */
+#define ANSWER_S      1.0        /* how long a failed call waits for the others' reports */
+#define SLOW_ANSWER_S 0.2        /* ... one that is only slow, and might go on */
+#define LATE_S        0.5        /* how long a mismatch waits for ranks that may be about to call */
 #define LATE_LOOK_NS  5000000
 
 /* ---- A text that grows ---- */
@@ -46,8 +46,9 @@ static void say(rd_text *text, const char *format, ...)
 
 static const char *name_of(const rondo_record_call *call)
 {
-    static const char *const names[] = {"rondo_all_reduce", "rondo_reduce_scatter", "rondo_all_gather", "rondo_broadcast",
-                                        "rondo_reduce",     "rondo_gather",         "rondo_scatter",    "rondo_all_to_all"};
+    static const char *const names[] = {"rondo_all_reduce", "rondo_reduce_scatter", "rondo_all_gather",
+                                        "rondo_broadcast",  "rondo_reduce",         "rondo_gather",
+                                        "rondo_scatter",    "rondo_all_to_all"};
     _Static_assert(sizeof names / sizeof *names == RONDO_COLLECTIVES, "a name for each");
     if (call->kind == RD_KIND_SEND) return "rondo_send";
     if (call->kind == RD_KIND_RECV) return "rondo_recv";
@@ -58,8 +59,9 @@ static const char *name_of(const rondo_record_call *call)
 
 static bool reduces(const rondo_record_call *call)
 {
-    return call->kind == RD_KIND_COLLECTIVE && (call->collective == RONDO_COLL_ALL_REDUCE ||
-           call->collective == RONDO_COLL_REDUCE_SCATTER || call->collective == RONDO_COLL_REDUCE);
+    return call->kind == RD_KIND_COLLECTIVE &&
+           (call->collective == RONDO_COLL_ALL_REDUCE || call->collective == RONDO_COLL_REDUCE_SCATTER ||
+            call->collective == RONDO_COLL_REDUCE);
 }
 
 static bool has_root(const rondo_record_call *call)
@@ -79,16 +81,23 @@ static void say_call(rd_text *text, const rondo_record_call *call, const char *n
     if (call->together > 1) say(text, "%u calls of ", call->together);
     say(text, "%s of %llu %s", name, (unsigned long long)call->count, type);
     if (reduces(call) && call->op < RONDO_OPS) say(text, ", %s", rd_op_name((rondo_op)call->op));
-    if (call->kind == RD_KIND_SEND) say(text, " to rank %d", call->root);
-    else if (call->kind == RD_KIND_RECV) say(text, " from rank %d", call->root);
-    else if (has_root(call)) say(text, ", root %d", call->root);
+    if (call->kind == RD_KIND_SEND)
+        say(text, " to rank %d", call->root);
+    else if (call->kind == RD_KIND_RECV)
+        say(text, " from rank %d", call->root);
+    else if (has_root(call))
+        say(text, ", root %d", call->root);
 }
 
 static rondo_record_call as_record(const rd_call *call)
 {
-    return (rondo_record_call){.count = call->count, .root = call->root, .kind = call->kind,
-                               .collective = (uint8_t)call->collective, .dtype = (uint8_t)call->dtype,
-                               .op = (uint8_t)call->op, .together = 1};
+    return (rondo_record_call){.count = call->count,
+                               .root = call->root,
+                               .kind = call->kind,
+                               .collective = (uint8_t)call->collective,
+                               .dtype = (uint8_t)call->dtype,
+                               .op = (uint8_t)call->op,
+                               .together = 1};
 }
 
 void rd_describe_call(const rondo_comm *comm, const rd_call *call, char description[RD_CALL_TEXT])
@@ -96,8 +105,10 @@ void rd_describe_call(const rondo_comm *comm, const rd_call *call, char descript
     rd_text text = {description, RD_CALL_TEXT};
     rondo_record_call record = as_record(call);
     say_call(&text, &record, call->name);
-    if (call->kind == RD_KIND_SEND || call->kind == RD_KIND_RECV) say(&text, " (on rank %d)", comm->rank);
-    else say(&text, " (call %llu on rank %d)", (unsigned long long)comm->calls, comm->rank);
+    if (call->kind == RD_KIND_SEND || call->kind == RD_KIND_RECV)
+        say(&text, " (on rank %d)", comm->rank);
+    else
+        say(&text, " (call %llu on rank %d)", (unsigned long long)comm->calls, comm->rank);
 }
 
 /* The call that fails or waits, and its operation. */
@@ -118,7 +129,10 @@ static void say_rank(rd_text *text, const rondo_comm *comm, int rank)
     say(text, "%s", name);
 }
 
-static void say_age(rd_text *text, uint64_t ns) { say(text, "%.3g s", (double)ns * 1e-9); }
+static void say_age(rd_text *text, uint64_t ns)
+{
+    say(text, "%.3g s", (double)ns * 1e-9);
+}
 
 /* NULL: no memory; last error set. */
 static rd_answer *ask_all(rondo_comm *comm, double seconds)
@@ -136,9 +150,12 @@ static void describe_state(const rd_answer *answer, char *description, size_t by
 {
     rd_text text = {description, bytes};
     rd_report report;
-    if (answer->state == RD_SILENT) say(&text, "no answer");
-    else if (answer->state == RD_IS_DEAD) say(&text, "dead");
-    else if (answer->state == RD_IS_LEFT) say(&text, "left");
+    if (answer->state == RD_SILENT)
+        say(&text, "no answer");
+    else if (answer->state == RD_IS_DEAD)
+        say(&text, "dead");
+    else if (answer->state == RD_IS_LEFT)
+        say(&text, "left");
     else if (!rd_report_unpack(answer->report, &report) || (!report.called && !report.passes))
         say(&text, answer->state == RD_IS_STOPPED ? "stopped" : "has not called anything yet");
     else if (!report.called) {
@@ -226,7 +243,8 @@ static rondo_result explain_mismatch(rd_task *task, const rd_op *op, const char 
     }
     say(&text, "%s does not match what ", what);
     say_rank(&text, comm, op->failed->link->peer);
-    say(&text, " called: the ranks must make the same calls in the same order, with the same type, operator, root and count");
+    say(&text,
+        " called: the ranks must make the same calls in the same order, with the same type, operator, root and count");
     if (answers) say_all_states(&text, comm, answers);
     free(answers);
     return rd_comm_end(comm, RONDO_MISMATCH, message);
@@ -251,7 +269,8 @@ static rondo_result lost_link(rd_task *task, const rd_op *op, const char *what)
     /* The data link often hears of a death first; the control plane knows who died and how. */
     for (int64_t until = rd_now() + REASON_NS; !rd_comm_stopped(comm) && rd_now() < until;) {
         char left[512];
-        if (task->running && rd_member_left(comm->member, comm->calls - 1, left, sizeof left)) return rd_explain_left(task, left);
+        if (task->running && rd_member_left(comm->member, comm->calls - 1, left, sizeof left))
+            return rd_explain_left(task, left);
         if (rd_member_is_gone(comm->member, link->peer)) break;
         rd_bell_arm(&comm->bell);
         rd_bell_sleep(&comm->bell, 10000000);
@@ -266,7 +285,8 @@ rondo_result rd_explain_failure(rd_task *task)
 {
     char what[RD_CALL_TEXT];
     const rd_op *op = describe_stuck(task, what);
-    if (!op->failed) return rd_comm_end(task->comm, RONDO_INTERNAL_ERROR, "the executor's counters broke their inequality");
+    if (!op->failed)
+        return rd_comm_end(task->comm, RONDO_INTERNAL_ERROR, "the executor's counters broke their inequality");
     return op->failure == RONDO_LINK_MISMATCH ? explain_mismatch(task, op, what) : lost_link(task, op, what);
 }
 
@@ -291,10 +311,14 @@ static bool say_hindrance(rd_text *text, rondo_comm *comm, int rank, const rd_an
     if (answer->state == RD_ANSWERS && !late) return false;
     say(text, "; ");
     say_rank(text, comm, rank);
-    if (answer->state == RD_IS_DEAD) say(text, " died");
-    else if (answer->state == RD_IS_LEFT) say(text, " has left");
-    else if (answer->state == RD_SILENT) say(text, " does not answer");
-    else if (stopped) say(text, " is stopped (SIGSTOP, or a debugger)");
+    if (answer->state == RD_IS_DEAD)
+        say(text, " died");
+    else if (answer->state == RD_IS_LEFT)
+        say(text, " has left");
+    else if (answer->state == RD_SILENT)
+        say(text, " does not answer");
+    else if (stopped)
+        say(text, " is stopped (SIGSTOP, or a debugger)");
     if (answer->state != RD_ANSWERS && !stopped) return true;
     if (stopped && (!known || !report.called)) return true;
     say(text, stopped ? ", its last call was " : late ? " has not called it" : "");
@@ -357,8 +381,10 @@ static void say_hindrances(rd_text *text, rd_task *task, double seconds)
     bool to_receive = true;
     int rank = rd_op_waits_for(op, &to_receive);
     say(text, "; all ranks have called it, and this one waits for %s ", to_receive ? "data from" : "room to send to");
-    if (rank >= 0) say_rank(text, comm, rank);
-    else say(text, "another");
+    if (rank >= 0)
+        say_rank(text, comm, rank);
+    else
+        say(text, "another");
 }
 
 rondo_result rd_explain_timeout(rd_task *task)

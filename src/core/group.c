@@ -2,8 +2,8 @@
  *
  * group.c - calls between rondo_group_start and rondo_group_end. They are checked when they are made, kept, and run
  * together at the end: first the communicators that are to be started, then, for each communicator that was used, its
- * calls as one task, and at last the children of splits. Tasks without a stream are driven here, all at once; those on a
- * stream are given to it as one work.
+ * calls as one task, and at last the children of splits. Tasks without a stream are driven here, all at once; those on
+ * a stream are given to it as one work.
  *
  * If one of the calls was refused, nothing of the group runs, so that this rank may begin it again.
  */
@@ -39,7 +39,10 @@ static _Thread_local rd_group *group __attribute__((tls_model("initial-exec")));
 
 /* ---- Keeping ---- */
 
-bool rd_group_is_open(void) { return group != NULL; }
+bool rd_group_is_open(void)
+{
+    return group != NULL;
+}
 
 rondo_result rd_group_note(rondo_result result)
 {
@@ -77,10 +80,11 @@ rondo_result rd_group_add_call(rondo_comm *comm, const rd_call *call, rondo_stre
         *party = (rd_party){.comm = comm, .stream = stream};
     }
     if (party->stream != stream)
-        return rd_fail(RONDO_INVALID_USAGE,
-                       "%s: in one group the calls of a communicator run together, so they must name one stream; this one "
-                       "is %p, an earlier one %p",
-                       call->name, (void *)stream, (void *)party->stream);
+        return rd_fail(
+            RONDO_INVALID_USAGE,
+            "%s: in one group the calls of a communicator run together, so they must name one stream; this one "
+            "is %p, an earlier one %p",
+            call->name, (void *)stream, (void *)party->stream);
     RD_TRY(grow((void **)&party->calls, party->count, &party->room, sizeof *party->calls));
     party->calls[party->count++] = *call;
     return RONDO_SUCCESS;
@@ -96,8 +100,10 @@ rondo_result rd_group_add_start(const rd_start *start)
 rondo_result rd_group_add_split(rd_split *split)
 {
     rondo_result result = grow((void **)&group->splits, group->split_count, &group->split_room, sizeof *group->splits);
-    if (result == RONDO_SUCCESS) group->splits[group->split_count++] = split;
-    else rd_split_free(split);
+    if (result == RONDO_SUCCESS)
+        group->splits[group->split_count++] = split;
+    else
+        rd_split_free(split);
     return result;
 }
 
@@ -230,8 +236,10 @@ static rondo_result run_calls(void)
     if (here) result = carry_out_here(here);
     if (here && group->split_count) {
         rondo_result made = make_children();
-        if (result == RONDO_SUCCESS) result = made;
-        else result = rondo_work_test(here); /* the first failure is the one to tell */
+        if (result == RONDO_SUCCESS)
+            result = made;
+        else
+            result = rondo_work_test(here); /* the first failure is the one to tell */
     }
     if (here) rd_work_drop(here);
     return result;
@@ -241,7 +249,8 @@ static rondo_result run(void)
 {
     if (group->refused != RONDO_SUCCESS)
         return rd_fail(group->refused,
-                       "rondo_group_end: nothing of the group was started, since a call in it was refused: %s", group->why);
+                       "rondo_group_end: nothing of the group was started, since a call in it was refused: %s",
+                       group->why);
     if (group->start_count) RD_TRY(rd_start_all(group->starts, group->start_count));
     RD_TRY(enter_all());
     rondo_result result = run_calls();
@@ -260,7 +269,9 @@ rondo_result rondo_group_start(void)
 
 rondo_result rondo_group_end(void)
 {
-    if (!group) return rd_fail(RONDO_INVALID_USAGE, "rondo_group_end: this thread has no open group; call rondo_group_start first");
+    if (!group)
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "rondo_group_end: this thread has no open group; call rondo_group_start first");
     if (--group->depth) return RONDO_SUCCESS;
     rondo_result result = run();
     forget_all();

@@ -3,8 +3,8 @@
 
 #include "base/clock.h"
 #include "base/sock.h"
-#include "core/card.h"
 #include "boot/wire.h"
+#include "core/card.h"
 #include "transport/transport.h"
 
 #include <poll.h>
@@ -16,7 +16,8 @@ void rd_hello_pack(unsigned char bytes[RD_HELLO_BYTES], const rondo_transport *t
                    const rondo_offer *offer)
 {
     rd_writer w = {.at = bytes, .left = RD_HELLO_BYTES};
-    const uint32_t words[] = {RD_LINK_VERSION, (uint32_t)spec->socket_count, spec->slots, (uint32_t)offer->fd_count, offer->bytes};
+    const uint32_t words[] = {RD_LINK_VERSION, (uint32_t)spec->socket_count, spec->slots, (uint32_t)offer->fd_count,
+                              offer->bytes};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) rd_write_u32(&w, words[i]);
     rd_write_u64(&w, spec->slot_bytes);
     rd_write_text(&w, transport->name, 8);
@@ -39,8 +40,8 @@ rondo_result rd_hello_unpack(const unsigned char bytes[RD_HELLO_BYTES], rd_link_
     return RONDO_SUCCESS;
 }
 
-rondo_result rd_hello_send(int fd, const rondo_transport *transport, const rondo_link_spec *spec, const rondo_offer *offer,
-                           int64_t deadline)
+rondo_result rd_hello_send(int fd, const rondo_transport *transport, const rondo_link_spec *spec,
+                           const rondo_offer *offer, int64_t deadline)
 {
     unsigned char bytes[RD_HELLO_BYTES];
     rd_hello_pack(bytes, transport, spec, offer);
@@ -58,7 +59,8 @@ rondo_result rd_hello_await(const rondo_comm *comm, int fd, int64_t deadline)
         if (poll(&readable, 1, rd_until_ms(look < deadline ? look : deadline)) > 0) return RONDO_SUCCESS;
         rondo_result stop = rd_comm_stopped(comm);
         if (stop) return rd_fail(stop, "%s", comm->stop.text);
-        if (rd_now() >= deadline) return rd_fail(RONDO_TIMEOUT, "rank %d: a peer did not say anything about a link in time", comm->rank);
+        if (rd_now() >= deadline)
+            return rd_fail(RONDO_TIMEOUT, "rank %d: a peer did not say anything about a link in time", comm->rank);
     }
 }
 

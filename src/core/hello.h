@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * hello.h - the first bytes on the connection that makes a link: from its sending end, answered by the same from the other.
+ * hello.h - the first bytes on the connection that makes a link: from its sending end, answered by the same from the
+ * other.
  */
 #ifndef RD_CORE_HELLO_H
 #define RD_CORE_HELLO_H
@@ -26,8 +27,8 @@ rondo_result rd_hello_unpack(const unsigned char bytes[RD_HELLO_BYTES], rd_link_
 rondo_result rd_hello_await(const rondo_comm *comm, int fd, int64_t deadline);
 
 /* Over a connection, descriptors too. */
-rondo_result rd_hello_send(int fd, const rondo_transport *transport, const rondo_link_spec *spec, const rondo_offer *offer,
-                           int64_t deadline);
+rondo_result rd_hello_send(int fd, const rondo_transport *transport, const rondo_link_spec *spec,
+                           const rondo_offer *offer, int64_t deadline);
 rondo_result rd_hello_recv(int fd, rd_link_hello *hello, rondo_offer *offer, int64_t deadline);
 
 /* NULL: this build has none of this name. */

@@ -12,13 +12,13 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLOTS 4
-#define SLOT_BYTES 65536     /* 256 KiB a link: N-1 of them are made for an all-to-all */
-#define SOCKET_SLICE 131072  /* as on the ring */
-#define MOST_SLOTS 64
-#define LOOK_S 0.05          /* how often a wait for a peer's answer looks whether the communicator has ended */
-#define ANSWER_S 1.0         /* an answer's few bytes fit into any socket */
-#define REASON_S     1.0         /* how long a broken connection waits for the control plane to say why */
+#define SLOTS        4
+#define SLOT_BYTES   65536  /* 256 KiB a link: N-1 of them are made for an all-to-all */
+#define SOCKET_SLICE 131072 /* as on the ring */
+#define MOST_SLOTS   64
+#define LOOK_S       0.05 /* how often a wait for a peer's answer looks whether the communicator has ended */
+#define ANSWER_S     1.0  /* an answer's few bytes fit into any socket */
+#define REASON_S     1.0  /* how long a broken connection waits for the control plane to say why */
 
 _Static_assert(RD_HELLO_BYTES <= sizeof((rd_greeting *)0)->data, "a greeting holds a hello");
 
@@ -32,7 +32,8 @@ rondo_result rd_links_open(rondo_comm *comm)
     links->sent = calloc(n, sizeof *links->sent);
     links->received = calloc(n, sizeof *links->received);
     links->reach = calloc(n, sizeof *links->reach);
-    if (links->out && links->in && links->arrived && links->sent && links->received && links->reach) return RONDO_SUCCESS;
+    if (links->out && links->in && links->arrived && links->sent && links->received && links->reach)
+        return RONDO_SUCCESS;
     return rd_fail_errno("no memory for the links of %d ranks", comm->size);
 }
 
@@ -71,11 +72,13 @@ static rondo_result no_answer(const rondo_comm *comm, int peer)
 }
 
 /* A transport, and a connection to the peer by which to make a link. */
-static rondo_result reach(rondo_comm *comm, rd_lane lane, int peer, int64_t deadline, const rondo_transport **transport, int *fd)
+static rondo_result reach(rondo_comm *comm, rd_lane lane, int peer, int64_t deadline, const rondo_transport **transport,
+                          int *fd)
 {
     char why[256], lost[512] = "";
     for (;;) {
-        *transport = rd_transport_choose((rondo_reach)comm->links.reach[peer], rd_forced_transport(comm), why, sizeof why);
+        *transport =
+            rd_transport_choose((rondo_reach)comm->links.reach[peer], rd_forced_transport(comm), why, sizeof why);
         if (!*transport)
             return rd_fail(lost[0] ? RONDO_REMOTE_ERROR : RONDO_INVALID_USAGE,
                            "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,
@@ -94,8 +97,8 @@ static rondo_result reach(rondo_comm *comm, rd_lane lane, int peer, int64_t dead
     return RONDO_SUCCESS;
 }
 
-static rondo_result greet(int fd, const rondo_transport *transport, const rondo_link_spec *spec, const rondo_offer *offer,
-                          int64_t deadline)
+static rondo_result greet(int fd, const rondo_transport *transport, const rondo_link_spec *spec,
+                          const rondo_offer *offer, int64_t deadline)
 {
     rd_greeting greeting = {.bytes = RD_HELLO_BYTES, .fd_count = offer->fd_count};
     rd_hello_pack(greeting.data, transport, spec, offer);
@@ -177,10 +180,13 @@ static rondo_result check(const rd_link_hello *hello, int peer, const rondo_tran
 {
     *transport = rd_transport_named(hello->transport);
     if (!*transport)
-        return rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link over %s, which this build does not have", peer, hello->transport);
-    if (hello->slots < 1 || hello->slots > MOST_SLOTS || (hello->slots & (hello->slots - 1)) || hello->slot_bytes < 4096 ||
-        hello->slot_bytes > 262144 || hello->slot_bytes % 64 || hello->sockets != ((*transport)->sockets ? 1u : 0u))
-        return rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link of %u slots of %llu bytes on %u sockets, which is none", peer,
+        return rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link over %s, which this build does not have", peer,
+                       hello->transport);
+    if (hello->slots < 1 || hello->slots > MOST_SLOTS || (hello->slots & (hello->slots - 1)) ||
+        hello->slot_bytes < 4096 || hello->slot_bytes > 262144 || hello->slot_bytes % 64 ||
+        hello->sockets != ((*transport)->sockets ? 1u : 0u))
+        return rd_fail(RONDO_REMOTE_ERROR,
+                       "rank %d offers a link of %u slots of %llu bytes on %u sockets, which is none", peer,
                        hello->slots, (unsigned long long)hello->slot_bytes, hello->sockets);
     return RONDO_SUCCESS;
 }
@@ -192,15 +198,17 @@ static rondo_result accept_link(rondo_comm *comm, int peer, int fd, const rd_gre
     rondo_offer offer = {.fd_count = greeting->fd_count}, answer = {0};
     rd_link_hello hello;
     memcpy(offer.fds, greeting->fds, sizeof offer.fds);
-    rondo_result result = greeting->bytes == RD_HELLO_BYTES ? rd_hello_unpack(greeting->data, &hello, &offer)
-                                                            : rd_fail(RONDO_REMOTE_ERROR, "a greeting of %u bytes", greeting->bytes);
+    rondo_result result = greeting->bytes == RD_HELLO_BYTES
+                              ? rd_hello_unpack(greeting->data, &hello, &offer)
+                              : rd_fail(RONDO_REMOTE_ERROR, "a greeting of %u bytes", greeting->bytes);
     if (result == RONDO_SUCCESS) result = check(&hello, peer, &transport);
     if (result != RONDO_SUCCESS) {
         rd_offer_close(&offer);
         close(fd);
         return result;
     }
-    rondo_link_spec spec = {.me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = hello.slots, .slot_bytes = hello.slot_bytes};
+    rondo_link_spec spec = {
+        .me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = hello.slots, .slot_bytes = hello.slot_bytes};
     if (transport->sockets) spec.sockets[spec.socket_count++] = fd;
     result = transport->accept(&spec, &offer, link, &answer);
     if (result != RONDO_SUCCESS) {

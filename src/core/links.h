@@ -18,17 +18,23 @@
 typedef enum rd_lane { RD_LANE_MESSAGES, RD_LANE_COLLECTIVES, RD_LANES } rd_lane;
 
 typedef struct rd_links {
-    rd_wire *out, *in;                /* [lane * size + peer]; by the thread whose task runs */
-    _Atomic(rondo_link *) *arrived;   /* likewise: receiving ends that the service thread made, until they are taken */
-    uint64_t *sent, *received;        /* messages to and from each peer so far */
-    unsigned char *reach;             /* rondo_reach of each peer, as the start found it */
+    rd_wire *out, *in;              /* [lane * size + peer]; by the thread whose task runs */
+    _Atomic(rondo_link *) *arrived; /* likewise: receiving ends that the service thread made, until they are taken */
+    uint64_t *sent, *received;      /* messages to and from each peer so far */
+    unsigned char *reach;           /* rondo_reach of each peer, as the start found it */
 } rd_links;
 
 rondo_result rd_links_open(rondo_comm *comm);
 void rd_links_close(rondo_comm *comm);
 
-static inline rd_wire *rd_links_out(rd_links *links, int size, rd_lane lane, int peer) { return &links->out[lane * size + peer]; }
-static inline rd_wire *rd_links_in(rd_links *links, int size, rd_lane lane, int peer) { return &links->in[lane * size + peer]; }
+static inline rd_wire *rd_links_out(rd_links *links, int size, rd_lane lane, int peer)
+{
+    return &links->out[lane * size + peer];
+}
+static inline rd_wire *rd_links_in(rd_links *links, int size, rd_lane lane, int peer)
+{
+    return &links->in[lane * size + peer];
+}
 
 /* The link to a peer, made if it is not there. Waits for the peer's service thread, never for its calls; ends when the
  * communicator does. */

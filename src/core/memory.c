@@ -21,7 +21,8 @@ static rd_registration *registrations;
 
 static rondo_result mem_alloc(void **ptr, size_t bytes)
 {
-    if (!ptr) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_mem_alloc: ptr is NULL; it must point to where the address goes");
+    if (!ptr)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_mem_alloc: ptr is NULL; it must point to where the address goes");
     if (bytes > (size_t)PTRDIFF_MAX - 65536)
         return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_mem_alloc: bytes is %zu; it must be 0 to %zu", bytes,
                        (size_t)PTRDIFF_MAX - 65536);
@@ -42,10 +43,13 @@ rondo_result rondo_mem_free(void *ptr, rondo_comm *comm)
  * remembered for those that will. */
 rondo_result rondo_register(void *ptr, size_t bytes, rondo_comm *comm)
 {
-    if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_register: comm is NULL; it must come from a rondo_init call");
+    if (!comm)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_register: comm is NULL; it must come from a rondo_init call");
     if (!ptr || !bytes || bytes > UINTPTR_MAX - (uintptr_t)ptr)
-        return rd_comm_note(comm, rd_fail(RONDO_INVALID_ARGUMENT, "rondo_register: [%p, +%zu) is no memory; ptr must not be "
-                                          "NULL, bytes not 0, and the range within the address space", ptr, bytes));
+        return rd_comm_note(comm, rd_fail(RONDO_INVALID_ARGUMENT,
+                                          "rondo_register: [%p, +%zu) is no memory; ptr must not be "
+                                          "NULL, bytes not 0, and the range within the address space",
+                                          ptr, bytes));
     rd_registration *entry = malloc(sizeof *entry);
     if (!entry) return rd_fail_errno("rondo_register: no memory for its own list");
     pthread_mutex_lock(&lock);
@@ -57,7 +61,8 @@ rondo_result rondo_register(void *ptr, size_t bytes, rondo_comm *comm)
 
 rondo_result rondo_deregister(void *ptr, rondo_comm *comm)
 {
-    if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_deregister: comm is NULL; it must come from a rondo_init call");
+    if (!comm)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_deregister: comm is NULL; it must come from a rondo_init call");
     pthread_mutex_lock(&lock);
     rd_registration **at = &registrations;
     while (*at && ((*at)->address != ptr || (*at)->comm != comm)) at = &(*at)->next;
@@ -65,8 +70,10 @@ rondo_result rondo_deregister(void *ptr, rondo_comm *comm)
     if (entry) *at = entry->next;
     pthread_mutex_unlock(&lock);
     if (!entry)
-        return rd_comm_note(comm, rd_fail(RONDO_INVALID_ARGUMENT, "rondo_deregister: ptr is %p, which is not registered with "
-                                          "this communicator", ptr));
+        return rd_comm_note(comm, rd_fail(RONDO_INVALID_ARGUMENT,
+                                          "rondo_deregister: ptr is %p, which is not registered with "
+                                          "this communicator",
+                                          ptr));
     free(entry);
     return RONDO_SUCCESS;
 }

@@ -10,10 +10,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXCHANGE_MOST 1024 /* bytes that a rank sends in an exchange, up to which one hop beats two */
+#define EXCHANGE_MOST 1024         /* bytes that a rank sends in an exchange, up to which one hop beats two */
 #define EXCHANGE_PAIR (256 * 1024) /* ... of two ranks over sockets */
-#define FUSE_EACH 65536    /* bytes of an all-reduce up to which copying it costs less than a round of its own */
-#define FUSE_ALL (4u << 20)
+#define FUSE_EACH     65536 /* bytes of an all-reduce up to which copying it costs less than a round of its own */
+#define FUSE_ALL      (4u << 20)
 
 /* 64 bits that differ, for all practical purposes, when calls differ (mixing steps of SplitMix64: Steele, Lea, Flood
  * 2014). Every slice carries them. */
@@ -83,7 +83,9 @@ int rd_fusable(const rd_call *calls, int count)
 {
     size_t bytes = 0;
     int n = 0;
-    for (; n < count && is_small_all_reduce(&calls[n]) && calls[n].dtype == calls[0].dtype && calls[n].op == calls[0].op; n++)
+    for (;
+         n < count && is_small_all_reduce(&calls[n]) && calls[n].dtype == calls[0].dtype && calls[n].op == calls[0].op;
+         n++)
         if ((bytes += calls[n].count * rd_dtype_bytes(calls[n].dtype)) > FUSE_ALL) break;
     return n > 1 ? n : 1;
 }
@@ -151,8 +153,10 @@ static rondo_result make_links(rondo_comm *comm, rd_lane lane, const rd_transfer
 {
     int64_t deadline = rd_deadline(comm->settings.timeout_s);
     for (int i = 0; i < count; i++)
-        if (list[i].sends) RD_TRY(rd_links_make(comm, lane, list[i].peer, deadline));
-        else rd_links_take(comm, lane, list[i].peer);
+        if (list[i].sends)
+            RD_TRY(rd_links_make(comm, lane, list[i].peer, deadline));
+        else
+            rd_links_take(comm, lane, list[i].peer);
     return RONDO_SUCCESS;
 }
 
@@ -181,7 +185,8 @@ rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
     rd_reduction *reduction = &comm->reductions[call->dtype][call->op];
     uint64_t number = comm->calls + 1;
     comm->calls += (uint64_t)count;
-    if (!reduction->run) RD_TRY(rd_reduction_init(reduction, call->dtype, call->op, comm->size, (int)comm->settings.cpu));
+    if (!reduction->run)
+        RD_TRY(rd_reduction_init(reduction, call->dtype, call->op, comm->size, (int)comm->settings.cpu));
     if (count > 1) {
         RD_TRY(fuse(comm, calls, count));
         as_one = calls[0];
@@ -192,8 +197,8 @@ rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
     size_t whole = call->count * times(comm, call->collective);
     /* Narrow types are added up in float32 along the whole path: on a ring the partial sums travel so. */
     bool wide = call->reduces && reduction->wide_bytes > reduction->bytes;
-    rondo_plan_init(&op->plan, call->collective, algorithm(comm, call->collective, whole * reduction->bytes), comm->size,
-                    comm->rank, call->root, whole, comm->order, NULL, wide);
+    rondo_plan_init(&op->plan, call->collective, algorithm(comm, call->collective, whole * reduction->bytes),
+                    comm->size, comm->rank, call->root, whole, comm->order, NULL, wide);
     RD_TRY(look_up_steps(comm, &op->plan, &op->steps));
     op->reduction = reduction;
     op->wiring = &comm->wiring;
@@ -222,11 +227,14 @@ static rondo_result copy_own(const rondo_comm *comm, const rd_call *calls, int c
         while (r < count && (calls[r].kind != RD_KIND_RECV || calls[r].root != comm->rank)) r++;
         if (s == count && r == count) return RONDO_SUCCESS;
         if (s == count || r == count)
-            return rd_fail(RONDO_MISMATCH, "%s of %zu elements: a rank sends to itself and receives from itself in one group, and "
-                           "as often; the other half is missing", calls[s < count ? s : r].name, calls[s < count ? s : r].count);
+            return rd_fail(RONDO_MISMATCH,
+                           "%s of %zu elements: a rank sends to itself and receives from itself in one group, and "
+                           "as often; the other half is missing",
+                           calls[s < count ? s : r].name, calls[s < count ? s : r].count);
         if (calls[s].count != calls[r].count || calls[s].dtype != calls[r].dtype)
-            return rd_fail(RONDO_MISMATCH, "rank %d sends itself %zu %s and receives %zu %s", comm->rank, calls[s].count,
-                           rd_dtype_name(calls[s].dtype), calls[r].count, rd_dtype_name(calls[r].dtype));
+            return rd_fail(RONDO_MISMATCH, "rank %d sends itself %zu %s and receives %zu %s", comm->rank,
+                           calls[s].count, rd_dtype_name(calls[s].dtype), calls[r].count,
+                           rd_dtype_name(calls[r].dtype));
         if (calls[s].count) memmove(calls[r].recv, calls[s].send, bytes_of(&calls[s], 1));
     }
 }

@@ -18,7 +18,7 @@
 _Static_assert(sizeof(rondo_record_call) == 64 && sizeof(rondo_record_header) == 648, "no padding");
 
 #define PUT(word, value) atomic_store_explicit(&(word), (value), memory_order_relaxed)
-#define GET(word) atomic_load_explicit(&(word), memory_order_relaxed)
+#define GET(word)        atomic_load_explicit(&(word), memory_order_relaxed)
 
 rondo_result rd_recorder_open(rd_recorder **recorder)
 {
@@ -66,7 +66,8 @@ static uint64_t real_ns(const rd_recorder *recorder, uint64_t ticks)
     int64_t now = rd_now();
     if (!ticks) return 0;
     clock_gettime(CLOCK_REALTIME, &real);
-    double each = now_ticks > recorder->ticks ? (double)(now - recorder->ns) / (double)(now_ticks - recorder->ticks) : 0;
+    double each =
+        now_ticks > recorder->ticks ? (double)(now - recorder->ns) / (double)(now_ticks - recorder->ticks) : 0;
     double ago = ticks < now_ticks ? (double)(now_ticks - ticks) * each : 0;
     return (uint64_t)real.tv_sec * 1000000000 + (uint64_t)real.tv_nsec - (uint64_t)ago;
 }
@@ -188,10 +189,11 @@ void rd_record_write(rondo_comm *comm)
     const char *directory = comm->settings.record;
     if (!directory || atomic_exchange(&comm->recorded, 1)) return;
     gethostname(host, sizeof host - 1);
-    int length = snprintf(path, sizeof path, "%s/%s.%d.%02x%02x%02x%02x.%u.%d.rec", directory, host, (int)getpid(), comm->job[0],
-                          comm->job[1], comm->job[2], comm->job[3], comm->number, comm->rank);
+    int length = snprintf(path, sizeof path, "%s/%s.%d.%02x%02x%02x%02x.%u.%d.rec", directory, host, (int)getpid(),
+                          comm->job[0], comm->job[1], comm->job[2], comm->job[3], comm->number, comm->rank);
     int fd = length < (int)sizeof path ? open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600) : -1;
     if (fd < 0 || !put_block(fd, comm))
-        rd_log(RD_LOG_WARN, "rank %d: the record of the last calls could not be written to %s: %s", comm->rank, path, strerror(errno));
+        rd_log(RD_LOG_WARN, "rank %d: the record of the last calls could not be written to %s: %s", comm->rank, path,
+               strerror(errno));
     if (fd >= 0) close(fd);
 }

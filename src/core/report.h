@@ -11,9 +11,9 @@
 void rd_report_pack(const rondo_comm *comm, unsigned char bytes[RD_REPORT_BYTES]);
 
 typedef struct rd_report {
-    bool called;               /* it has called anything collective */
-    rondo_record_call call;    /* the latest collective: no times but begun_ns and ended_ns, which are ages in ns here */
-    bool passes;               /* it is inside a send or recv */
+    bool called;            /* it has called anything collective */
+    rondo_record_call call; /* the latest collective: no times but begun_ns and ended_ns, which are ages in ns here */
+    bool passes;            /* it is inside a send or recv */
     rondo_record_call message; /* the latest such */
 } rd_report;
 

@@ -15,11 +15,14 @@
 /* ---- What is common ---- */
 
 /* NULL: the parent's settings. */
-static rondo_result settings_for(rd_settings *settings, const rondo_comm *parent, const rondo_config *config, const char *function)
+static rondo_result settings_for(rd_settings *settings, const rondo_comm *parent, const rondo_config *config,
+                                 const char *function)
 {
     if (config && config->device != RONDO_DEVICE_AUTO && config->device != RONDO_DEVICE_HOST)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: config->device is %d; this build runs on host memory only: RONDO_DEVICE_AUTO "
-                       "(-1) or RONDO_DEVICE_HOST (-2)", function, config->device);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "%s: config->device is %d; this build runs on host memory only: RONDO_DEVICE_AUTO "
+                       "(-1) or RONDO_DEVICE_HOST (-2)",
+                       function, config->device);
     if (config) return rd_settings_load(settings, config);
     *settings = parent->settings;
     return RONDO_SUCCESS;
@@ -29,8 +32,8 @@ static rondo_result derive(rd_child *child, const uint64_t salt[3])
 {
     int rank = 0;
     while (child->members[rank] != child->parent->rank) rank++;
-    return rd_job_derive(&child->start.job, child->parent->member, salt, 3 * sizeof *salt, child->members[0], rank, child->count,
-                         &child->start.settings);
+    return rd_job_derive(&child->start.job, child->parent->member, salt, 3 * sizeof *salt, child->members[0], rank,
+                         child->count, &child->start.settings);
 }
 
 void rd_child_free(rd_child *child)
@@ -61,7 +64,10 @@ static void give_up_with_parent(rd_child *child)
         rd_comm_give_up(child->comm, RONDO_ABORTED, "rondo_comm_abort was called while the communicator shrank");
 }
 
-static bool is_made(const rd_child *child) { return atomic_load_explicit(&child->comm->starting, memory_order_acquire) != RD_STARTING; }
+static bool is_made(const rd_child *child)
+{
+    return atomic_load_explicit(&child->comm->starting, memory_order_acquire) != RD_STARTING;
+}
 
 /* Waits until all are made or have failed. One that fails takes those of its process with it. */
 static rondo_result await_all(rd_child *children, int n)
@@ -91,13 +97,16 @@ rondo_result rd_children_make(rd_child *children, int n)
 {
     int begun = 0;
     rondo_result result = RONDO_IN_PROGRESS;
-    for (; begun < n && result == RONDO_IN_PROGRESS; begun++) result = rd_start_begin(&children[begun].start, &children[begun].comm);
+    for (; begun < n && result == RONDO_IN_PROGRESS; begun++)
+        result = rd_start_begin(&children[begun].start, &children[begun].comm);
     if (result != RONDO_IN_PROGRESS) begun--;
     if (result == RONDO_IN_PROGRESS) result = await_all(children, n);
     for (int i = 0; i < n; i++) rd_job_undo(&children[i].start.job);
     for (int i = 0; i < begun; i++) {
-        if (result == RONDO_SUCCESS) *children[i].start.out = children[i].comm;
-        else rondo_comm_destroy(children[i].comm);
+        if (result == RONDO_SUCCESS)
+            *children[i].start.out = children[i].comm;
+        else
+            rondo_comm_destroy(children[i].comm);
     }
     return result;
 }
@@ -140,12 +149,15 @@ rondo_result rd_split_child(rd_split *split, rd_child *child)
     return derive(child, salt);
 }
 
-static rondo_result new_split(rd_split **made, rondo_comm *comm, int color, int key, rondo_comm **out, const rondo_config *config)
+static rondo_result new_split(rd_split **made, rondo_comm *comm, int color, int key, rondo_comm **out,
+                              const rondo_config *config)
 {
     rd_settings settings;
-    if (!out) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split: out is NULL; it must point to where the handle goes");
+    if (!out)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split: out is NULL; it must point to where the handle goes");
     if (color < RONDO_NO_COLOR)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split: color is %d; it must be 0 or more, or RONDO_NO_COLOR (%d)", color,
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_comm_split: color is %d; it must be 0 or more, or RONDO_NO_COLOR (%d)", color,
                        RONDO_NO_COLOR);
     RD_TRY(settings_for(&settings, comm, config, "rondo_comm_split"));
     rd_split *split = calloc(1, sizeof *split);
@@ -175,10 +187,14 @@ static rondo_result split_now(rd_split *split)
 rondo_result rondo_comm_split(rondo_comm *comm, int color, int key, rondo_comm **out, const rondo_config *config)
 {
     rd_split *split = NULL;
-    if (!comm) return rd_group_note(rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split: comm is NULL; it must come from a rondo_init call"));
+    if (!comm)
+        return rd_group_note(
+            rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split: comm is NULL; it must come from a rondo_init call"));
     rondo_result result = new_split(&split, comm, color, key, out, config);
     if (result != RONDO_SUCCESS) return rd_group_note(rd_comm_note(comm, result));
-    rd_call call = {"rondo_comm_split", RONDO_COLL_ALL_GATHER, split->mine, split->all, 2, RONDO_INT32, RONDO_SUM, 0, false, RD_KIND_SPLIT};
+    rd_call call = {
+        "rondo_comm_split", RONDO_COLL_ALL_GATHER, split->mine, split->all, 2, RONDO_INT32, RONDO_SUM, 0, false,
+        RD_KIND_SPLIT};
     bool kept = rd_group_is_open();
     result = rd_call_run(comm, &call, NULL);
     if (result == RONDO_SUCCESS && kept) return rd_group_note(rd_group_add_split(split));
@@ -192,15 +208,19 @@ rondo_result rondo_comm_split(rondo_comm *comm, int color, int key, rondo_comm *
 static rondo_result check_excluded(const rondo_comm *comm, const int *exclude, int n, bool *excluded)
 {
     if (n < 0 || n >= comm->size || (!exclude && n))
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink: n is %d and exclude %p; with %d ranks n must be 0 to %d, and exclude "
-                       "list as many", n, (const void *)exclude, comm->size, comm->size - 1);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_comm_shrink: n is %d and exclude %p; with %d ranks n must be 0 to %d, and exclude "
+                       "list as many",
+                       n, (const void *)exclude, comm->size, comm->size - 1);
     for (int i = 0; i < n; i++) {
         if (exclude[i] < 0 || exclude[i] >= comm->size)
-            return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink: exclude[%d] is %d; with %d ranks it must be 0 to %d", i, exclude[i],
+            return rd_fail(RONDO_INVALID_ARGUMENT,
+                           "rondo_comm_shrink: exclude[%d] is %d; with %d ranks it must be 0 to %d", i, exclude[i],
                            comm->size, comm->size - 1);
         if (exclude[i] == comm->rank)
-            return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink: exclude[%d] is %d, which is this rank; who is left out does not call",
-                           i, exclude[i]);
+            return rd_fail(RONDO_INVALID_ARGUMENT,
+                           "rondo_comm_shrink: exclude[%d] is %d, which is this rank; who is left out does not call", i,
+                           exclude[i]);
         excluded[exclude[i]] = true;
     }
     return RONDO_SUCCESS;
@@ -225,8 +245,11 @@ static rondo_result shrink(rondo_comm *comm, const int *exclude, int n, rondo_co
     rd_child child = {.start.out = out, .parent = comm, .outlives_parent = true};
     bool excluded[comm->size];
     memset(excluded, 0, sizeof excluded);
-    if (!out) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink: out is NULL; it must point to where the handle goes");
-    if (rd_group_is_open()) return rd_fail(RONDO_INVALID_USAGE, "rondo_comm_shrink: not inside a group; call rondo_group_end first");
+    if (!out)
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_comm_shrink: out is NULL; it must point to where the handle goes");
+    if (rd_group_is_open())
+        return rd_fail(RONDO_INVALID_USAGE, "rondo_comm_shrink: not inside a group; call rondo_group_end first");
     RD_TRY(settings_for(&child.start.settings, comm, config, "rondo_comm_shrink"));
     RD_TRY(check_excluded(comm, exclude, n, excluded));
     rd_tasks_drain(comm);
@@ -236,9 +259,11 @@ static rondo_result shrink(rondo_comm *comm, const int *exclude, int n, rondo_co
     return result;
 }
 
-rondo_result rondo_comm_shrink(rondo_comm *comm, const int *exclude, int n, rondo_comm **out, const rondo_config *config)
+rondo_result rondo_comm_shrink(rondo_comm *comm, const int *exclude, int n, rondo_comm **out,
+                               const rondo_config *config)
 {
-    if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink: comm is NULL; it must come from a rondo_init call");
+    if (!comm)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_shrink: comm is NULL; it must come from a rondo_init call");
     RD_TRY(rd_check_may_wait(comm, "rondo_comm_shrink"));
     RD_TRY(rd_comm_enter(comm, "rondo_comm_shrink"));
     if (!comm->made) {

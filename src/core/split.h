@@ -17,7 +17,8 @@ typedef struct rd_child {
     rondo_comm *comm;     /* while it is made */
 } rd_child;
 
-/* Makes all of them, or none. One whose members go meanwhile, as the parent's control plane tells, is given up at once. */
+/* Makes all of them, or none. One whose members go meanwhile, as the parent's control plane tells, is given up at once.
+ */
 rondo_result rd_children_make(rd_child *children, int n);
 void rd_child_free(rd_child *child);
 

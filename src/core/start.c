@@ -20,7 +20,10 @@
 
 /* ---- what the service thread may call ---- */
 
-static void on_stop(void *context, rondo_result result, const char *text) { rd_comm_stop(context, result, text); }
+static void on_stop(void *context, rondo_result result, const char *text)
+{
+    rd_comm_stop(context, result, text);
+}
 
 static void on_news(void *context)
 {
@@ -29,9 +32,13 @@ static void on_news(void *context)
     rd_bell_ring(&comm->bell);
 }
 
-static void report(void *context, unsigned char bytes[RD_REPORT_BYTES]) { rd_report_pack(context, bytes); }
+static void report(void *context, unsigned char bytes[RD_REPORT_BYTES])
+{
+    rd_report_pack(context, bytes);
+}
 
-static const rd_member_ops member_ops = {.stop = on_stop, .wake = on_news, .report = report, .greeted = rd_links_greeted};
+static const rd_member_ops member_ops = {
+    .stop = on_stop, .wake = on_news, .report = report, .greeted = rd_links_greeted};
 
 /* ---- one rank ---- */
 
@@ -53,8 +60,10 @@ static rondo_result allocate(rondo_comm **out, const rd_start *start)
     comm->out = calloc(n * RD_MAX_CHANNELS, sizeof *comm->out);
     comm->in = calloc(n * RD_MAX_CHANNELS, sizeof *comm->in);
     rondo_result result = rd_bell_open(&comm->bell);
-    if (!comm->order || !comm->out || !comm->in) result = rd_fail_errno("no memory for the links of %d ranks", comm->size);
-    if (result == RONDO_SUCCESS && start->settings.trace) result = rd_trace_open(&comm->trace, start->settings.trace, comm->rank);
+    if (!comm->order || !comm->out || !comm->in)
+        result = rd_fail_errno("no memory for the links of %d ranks", comm->size);
+    if (result == RONDO_SUCCESS && start->settings.trace)
+        result = rd_trace_open(&comm->trace, start->settings.trace, comm->rank);
     if (result == RONDO_SUCCESS) result = rd_links_open(comm);
     if (result == RONDO_SUCCESS) result = rd_recorder_open(&comm->recorder);
     if (result != RONDO_SUCCESS) {
@@ -195,8 +204,10 @@ static rondo_result run_starters(rd_starter *starters, int n)
         if (starters[i].result != RONDO_SUCCESS)
             result = rd_fail(starters[i].result, "rank %d: %s", starters[i].start->job.rank, starters[i].error);
     for (int i = 0; i < started; i++) {
-        if (result == RONDO_SUCCESS) *starters[i].start->out = starters[i].comm;
-        else rondo_comm_destroy(starters[i].comm);
+        if (result == RONDO_SUCCESS)
+            *starters[i].start->out = starters[i].comm;
+        else
+            rondo_comm_destroy(starters[i].comm);
     }
     return result;
 }
@@ -217,13 +228,16 @@ rondo_result rd_start_all(const rd_start *starts, int n)
 static rondo_result check_device(int device)
 {
     if (device == RONDO_DEVICE_AUTO || device == RONDO_DEVICE_HOST) return RONDO_SUCCESS;
-    return rd_fail(RONDO_INVALID_ARGUMENT, "device is %d; this build runs on host memory only: RONDO_DEVICE_AUTO (-1) or "
-                   "RONDO_DEVICE_HOST (-2)", device);
+    return rd_fail(RONDO_INVALID_ARGUMENT,
+                   "device is %d; this build runs on host memory only: RONDO_DEVICE_AUTO (-1) or "
+                   "RONDO_DEVICE_HOST (-2)",
+                   device);
 }
 
 rondo_result rd_start_prepare(rd_start *start, const rondo_config *config, const char *function, rondo_comm **comm)
 {
-    if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "%s: comm is NULL; it must point to where the handle goes", function);
+    if (!comm)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: comm is NULL; it must point to where the handle goes", function);
     RD_TRY(rd_settings_load(&start->settings, config));
     RD_TRY(check_device(config ? config->device : RONDO_DEVICE_AUTO));
     start->out = comm;
@@ -240,7 +254,8 @@ rondo_result rondo_get_unique_id(rondo_unique_id *id)
     return rd_job_new_id(id, &settings);
 }
 
-static rondo_result start_rank(rondo_comm **comm, int world_size, const rondo_unique_id *id, int rank, const rondo_config *config)
+static rondo_result start_rank(rondo_comm **comm, int world_size, const rondo_unique_id *id, int rank,
+                               const rondo_config *config)
 {
     rd_start start;
     RD_TRY(rd_start_prepare(&start, config, "rondo_init_rank", comm));
@@ -249,7 +264,8 @@ static rondo_result start_rank(rondo_comm **comm, int world_size, const rondo_un
     return rd_start_run(&start);
 }
 
-rondo_result rondo_init_rank(rondo_comm **comm, int world_size, rondo_unique_id id, int rank, const rondo_config *config)
+rondo_result rondo_init_rank(rondo_comm **comm, int world_size, rondo_unique_id id, int rank,
+                             const rondo_config *config)
 {
     return rd_group_note(start_rank(comm, world_size, &id, rank, config));
 }
@@ -270,7 +286,8 @@ rondo_result rondo_init_env(rondo_comm **comm, const rondo_config *config)
 static rondo_result start_ranks(rondo_comm **comms, int n, const int *devices)
 {
     rondo_unique_id id;
-    if (!comms) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_init_all: comms is NULL; it must point to room for n handles");
+    if (!comms)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_init_all: comms is NULL; it must point to room for n handles");
     RD_TRY(rd_check_world("rondo_init_all", n, 0));
     for (int r = 0; devices && r < n; r++) RD_TRY(check_device(devices[r]));
     RD_TRY(rondo_get_unique_id(&id));

@@ -11,7 +11,10 @@ void rd_stop_init(rd_stop *stop)
     stop->text[0] = 0;
 }
 
-void rd_stop_destroy(rd_stop *stop) { pthread_mutex_destroy(&stop->lock); }
+void rd_stop_destroy(rd_stop *stop)
+{
+    pthread_mutex_destroy(&stop->lock);
+}
 
 void rd_comm_stop(rondo_comm *comm, rondo_result result, const char *text)
 {
@@ -46,7 +49,8 @@ void rd_comm_set_member(rondo_comm *comm, rd_member *member)
 }
 
 /* What this rank says of itself, and what the others hear. */
-static void end_while_it_may_start(rondo_comm *comm, rondo_result here, const char *text, rondo_result elsewhere, const char *news)
+static void end_while_it_may_start(rondo_comm *comm, rondo_result here, const char *text, rondo_result elsewhere,
+                                   const char *news)
 {
     rd_comm_stop(comm, here, text);
     pthread_mutex_lock(&comm->stop.lock);
@@ -60,7 +64,8 @@ void rd_comm_abort(rondo_comm *comm)
     char news[128];
     atomic_store(&comm->stop.aborted, 1);
     snprintf(news, sizeof news, "rank %d called rondo_comm_abort", comm->rank);
-    end_while_it_may_start(comm, RONDO_ABORTED, "rondo_comm_abort was called on this communicator", RONDO_REMOTE_ERROR, news);
+    end_while_it_may_start(comm, RONDO_ABORTED, "rondo_comm_abort was called on this communicator", RONDO_REMOTE_ERROR,
+                           news);
 }
 
 void rd_comm_give_up(rondo_comm *comm, rondo_result result, const char *text)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * stream.c - a stream has a thread of its own, which does what the caller's thread does without one: waits for the task's
- * turn on its communicator and drives it to its end. So communicators and streams do not wait for one another, and one
- * stream's calls run in order.
+ * stream.c - a stream has a thread of its own, which does what the caller's thread does without one: waits for the
+ * task's turn on its communicator and drives it to its end. So communicators and streams do not wait for one another,
+ * and one stream's calls run in order.
  *
  * What is appended gets its tickets and its place in the stream in one go, so the order in streams and the order on
  * communicators never contradict one another.
@@ -27,7 +27,7 @@ struct rondo_stream {
     rondo_work *latest;       /* given last, kept for rondo_stream_work */
     uint64_t given, done;
     bool closing;
-    rondo_result failed;      /* the first failure since it was last told */
+    rondo_result failed; /* the first failure since it was last told */
     char error[RD_ERROR_BYTES];
 };
 
@@ -43,16 +43,21 @@ rondo_result rd_stream_check(const rondo_stream *stream, const char *function)
     while (s && s != stream) s = s->next;
     pthread_mutex_unlock(&all_lock);
     if (!s)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: stream is %p, which is no stream; it must be NULL or come from "
-                       "rondo_stream_create", function, (const void *)stream);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "%s: stream is %p, which is no stream; it must be NULL or come from "
+                       "rondo_stream_create",
+                       function, (const void *)stream);
     if (s->generation == rd_generation()) return RONDO_SUCCESS;
-    return rd_fail(RONDO_INVALID_USAGE, "%s: this process was forked after the stream was made, whose thread stays with the "
-                   "parent; make one of its own here", function);
+    return rd_fail(RONDO_INVALID_USAGE,
+                   "%s: this process was forked after the stream was made, whose thread stays with the "
+                   "parent; make one of its own here",
+                   function);
 }
 
 static rondo_result check_handle(const rondo_stream *stream, const char *function)
 {
-    if (!stream) return rd_fail(RONDO_INVALID_ARGUMENT, "%s: stream is NULL; it must come from rondo_stream_create", function);
+    if (!stream)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: stream is NULL; it must come from rondo_stream_create", function);
     return rd_stream_check(stream, function);
 }
 
@@ -60,7 +65,8 @@ static rondo_result check_handle(const rondo_stream *stream, const char *functio
 static rondo_result check_not_own(const rondo_stream *stream, const char *function)
 {
     if (!pthread_equal(stream->thread, pthread_self())) return RONDO_SUCCESS;
-    return rd_fail(RONDO_INVALID_USAGE, "%s: called by the function of a work of this stream, which would wait for itself", function);
+    return rd_fail(RONDO_INVALID_USAGE,
+                   "%s: called by the function of a work of this stream, which would wait for itself", function);
 }
 
 /* ---- Its thread ---- */
@@ -94,7 +100,9 @@ static void *run(void *argument)
 
 rondo_result rondo_stream_create(rondo_stream **stream, rondo_comm *comm)
 {
-    if (!stream) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_stream_create: stream is NULL; it must point to where the handle goes");
+    if (!stream)
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_stream_create: stream is NULL; it must point to where the handle goes");
     if (comm) RD_TRY(rd_check_process(comm, "rondo_stream_create"));
     rondo_stream *made = calloc(1, sizeof *made);
     if (!made) return rd_fail_errno("rondo_stream_create: no memory");
@@ -120,8 +128,10 @@ void rd_stream_submit(rondo_stream *stream, rondo_work *work)
 {
     pthread_mutex_lock(&stream->lock);
     for (int i = 0; i < work->task_count; i++) rd_task_queue(&work->tasks[i]);
-    if (stream->last) stream->last->next = work;
-    else stream->first = work;
+    if (stream->last)
+        stream->last->next = work;
+    else
+        stream->first = work;
     stream->last = work;
     atomic_fetch_add(&work->users, 2); /* in the line, and as the latest */
     rondo_work *before = stream->latest;
@@ -164,7 +174,9 @@ rondo_result rondo_stream_synchronize(rondo_stream *stream)
 rondo_result rondo_stream_work(rondo_stream *stream, rondo_work **work)
 {
     RD_TRY(check_handle(stream, "rondo_stream_work"));
-    if (!work) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_stream_work: work is NULL; it must point to where the handle goes");
+    if (!work)
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_stream_work: work is NULL; it must point to where the handle goes");
     pthread_mutex_lock(&stream->lock);
     rondo_work *latest = stream->latest;
     if (latest) atomic_fetch_add(&latest->users, 1);

@@ -17,7 +17,10 @@ void rd_task_init(rd_task *task, rondo_comm *comm, const rd_call *calls, int cou
 
 /* ---- Turns ---- */
 
-void rd_task_take_ticket(rd_task *task) { task->ticket = task->comm->line.tickets++; }
+void rd_task_take_ticket(rd_task *task)
+{
+    task->ticket = task->comm->line.tickets++;
+}
 
 bool rd_task_is_next(const rd_task *task)
 {
@@ -91,7 +94,10 @@ void rd_task_wait_turn(rd_task *task)
     if (!rd_task_is_next(task)) wait_until_turn(task->comm, task->ticket);
 }
 
-void rd_tasks_drain(rondo_comm *comm) { wait_until_turn(comm, comm->line.tickets); }
+void rd_tasks_drain(rondo_comm *comm)
+{
+    wait_until_turn(comm, comm->line.tickets);
+}
 
 void rd_task_queue(rd_task *task)
 {
@@ -100,8 +106,10 @@ void rd_task_queue(rd_task *task)
     task->next = NULL;
     pthread_mutex_lock(&line->lock);
     rd_task_take_ticket(task);
-    if (line->last) line->last->next = task;
-    else line->first = task;
+    if (line->last)
+        line->last->next = task;
+    else
+        line->first = task;
     line->last = task;
     pthread_mutex_unlock(&line->lock);
 }
@@ -141,7 +149,7 @@ static rd_progress start_next(rd_task *task)
 {
     rondo_comm *comm = task->comm;
     task->fused = task->count == 1 ? 1 : rd_fusable(task->calls + task->at, task->count - task->at);
-    if (!task->passing) task->deadline = 0; /* messages have waited all along */
+    if (!task->passing) task->deadline = 0;                       /* messages have waited all along */
     atomic_store_explicit(&comm->woken, 1, memory_order_relaxed); /* who left before this call matters, too */
     /* First, since it may take a while to reach a peer: until then this rank would pass for one that has not called. */
     task->entry =
@@ -178,7 +186,10 @@ static bool take_links(rondo_comm *comm, rd_op *op, rd_lane lane)
     return taken;
 }
 
-static bool awaits_links(const rd_op *op) { return op->plan.algo == RONDO_ALGO_PEERS && op->peers.unlinked; }
+static bool awaits_links(const rd_op *op)
+{
+    return op->plan.algo == RONDO_ALGO_PEERS && op->peers.unlinked;
+}
 
 static rd_progress advance_collectives(rd_task *task)
 {
@@ -279,7 +290,10 @@ rd_progress rd_task_arm(rd_task *task)
     return rd_op_arm(&comm->messages, &comm->bell);
 }
 
-rd_progress rd_task_look(rd_task *task) { return task->running ? rd_op_look(&task->comm->op) : RD_IDLE; }
+rd_progress rd_task_look(rd_task *task)
+{
+    return task->running ? rd_op_look(&task->comm->op) : RD_IDLE;
+}
 
 const rd_op *rd_task_stuck(const rd_task *task, const rd_call **call)
 {

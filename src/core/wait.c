@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * wait.c - driving tasks to their ends. While there is something to do, do it. When there is not: poll for a while, then
- * let others run, then sleep on the doorbell, which a peer's slice, a socket, the service thread or an abort rings. A
- * call never waits for the service thread; it reads one word that the service thread may set.
+ * wait.c - driving tasks to their ends. While there is something to do, do it. When there is not: poll for a while,
+ * then let others run, then sleep on the doorbell, which a peer's slice, a socket, the service thread or an abort
+ * rings. A call never waits for the service thread; it reads one word that the service thread may set.
  *
  * One task or several, on as many communicators: they take turns, and with several a sleep ends when any bell rings.
  */
@@ -15,11 +15,11 @@
 #include <sched.h>
 #include <stdlib.h>
 
-#define YIELDS 64                        /* after the spinning, before the first sleep */
-#define WITHDRAW_NS 1000000000           /* how long a failed call waits for a peer to leave the caller's buffers */
-#define LOOK_MOVES 4096                  /* a busy call looks at the clock once in so many moves */
-#define LOOK_NS 1000000000               /* a sleep's longest: a lost wake-up would cost this, not the job */
-#define TURN_NS 1000000                  /* a sleep's longest while some task waits for its turn, which rings no bell */
+#define YIELDS      64         /* after the spinning, before the first sleep */
+#define WITHDRAW_NS 1000000000 /* how long a failed call waits for a peer to leave the caller's buffers */
+#define LOOK_MOVES  4096       /* a busy call looks at the clock once in so many moves */
+#define LOOK_NS     1000000000 /* a sleep's longest: a lost wake-up would cost this, not the job */
+#define TURN_NS     1000000    /* a sleep's longest while some task waits for its turn, which rings no bell */
 
 static void relax(void)
 {
@@ -39,7 +39,8 @@ static void take_back(rondo_comm *comm)
     int64_t until = rd_now() + WITHDRAW_NS;
     while (!rd_op_withdraw(&comm->op)) {
         if (rd_now() > until) {
-            rd_log(RD_LOG_WARN, "rank %d: a peer that stands still may yet write to the buffers of the failed call", comm->rank);
+            rd_log(RD_LOG_WARN, "rank %d: a peer that stands still may yet write to the buffers of the failed call",
+                   comm->rank);
             return;
         }
         sched_yield();
@@ -68,7 +69,8 @@ static rondo_result reason_to_end(rd_task *task)
         rd_explain_slow(task);
     }
     if (!atomic_exchange(&comm->woken, 0)) return RONDO_IN_PROGRESS;
-    if (task->running && rd_member_left(comm->member, comm->calls - 1, left, sizeof left)) return rd_explain_left(task, left);
+    if (task->running && rd_member_left(comm->member, comm->calls - 1, left, sizeof left))
+        return rd_explain_left(task, left);
     if (rd_task_bereft(task) >= 0) {
         if (task->bereft) return rd_explain_bereft(task);
         task->bereft = true; /* what it sent last may have come since this rank looked */
@@ -126,9 +128,13 @@ static bool look_at(rd_task *task)
 
 /* ---- Sleeping ---- */
 
-static int64_t earlier(int64_t a, int64_t b) { return a < b ? a : b; }
+static int64_t earlier(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
 
-/* Nothing that came since may be missed: RD_MOVED says that something did, RD_FAILED that a link cannot be waited for. */
+/* Nothing that came since may be missed: RD_MOVED says that something did, RD_FAILED that a link cannot be waited for.
+ */
 static rd_progress arm(rd_task *task)
 {
     rd_bell_arm(&task->comm->bell);
@@ -171,7 +177,8 @@ static void sleep_on_all(rd_task *const *tasks, int n, rondo_bell **bells)
         rd_progress progress = RD_FAILED;
         if (rd_bell_use_epoll(&task->comm->bell) != RONDO_SUCCESS)
             result = rd_comm_end(task->comm, RONDO_SYSTEM_ERROR, rd_last_error());
-        else progress = arm(task);
+        else
+            progress = arm(task);
         sleeps = progress == RD_IDLE;
         if (progress == RD_FAILED) failed = task;
     }
@@ -191,8 +198,10 @@ static void wait_for_all(rd_task *const *tasks, int n, rondo_bell **bells)
         finish(tasks[i], result);
         return;
     }
-    if (n == 1) sleep_on_one(tasks[0]);
-    else sleep_on_all(tasks, n, bells);
+    if (n == 1)
+        sleep_on_one(tasks[0]);
+    else
+        sleep_on_all(tasks, n, bells);
 }
 
 /* Before a yield: as few as one of them asks for. */
@@ -227,9 +236,12 @@ void rd_drive(rd_task *const *tasks, int n, rondo_bell **bells)
             continue;
         }
         if (++idle == 1) spin = polls(tasks, n);
-        if (idle <= spin) relax();
-        else if (idle <= spin + YIELDS) sched_yield();
-        else wait_for_all(tasks, n, bells);
+        if (idle <= spin)
+            relax();
+        else if (idle <= spin + YIELDS)
+            sched_yield();
+        else
+            wait_for_all(tasks, n, bells);
     }
     rd_fp_leave(floats);
 }

@@ -47,7 +47,10 @@ void rd_work_drop(rondo_work *work)
     free(work);
 }
 
-bool rd_work_in_then(void) { return in_then; }
+bool rd_work_in_then(void)
+{
+    return in_then;
+}
 
 /* Those that are this thread's to drive, in the first places of `mine`. */
 static int claim(rondo_work *work)
@@ -111,7 +114,8 @@ rondo_result rondo_work_wait(rondo_work *work, double timeout_s)
 {
     RD_TRY(check(work, "rondo_work_wait"));
     if (isnan(timeout_s))
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_work_wait: timeout_s is not a number; it must be seconds, or below 0 for "
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_work_wait: timeout_s is not a number; it must be seconds, or below 0 for "
                        "as long as it takes");
     bool for_ever = timeout_s < 0 || timeout_s > 1e9;
     int64_t until = for_ever ? 0 : rd_deadline(timeout_s);
@@ -137,7 +141,8 @@ rondo_result rondo_work_then(rondo_work *work, rondo_work_fn then, void *context
         work->then_context = context;
     }
     pthread_mutex_unlock(&work->lock);
-    if (taken) return rd_fail(RONDO_INVALID_USAGE, "rondo_work_then: this work has a function already; it can have one");
+    if (taken)
+        return rd_fail(RONDO_INVALID_USAGE, "rondo_work_then: this work has a function already; it can have one");
     if (result != RONDO_IN_PROGRESS) then(context, result);
     return RONDO_SUCCESS;
 }
