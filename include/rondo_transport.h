@@ -73,11 +73,12 @@ typedef struct rondo_slot {
     unsigned char unused[32];
 } rondo_slot;
 
-/* The slots as memory, the same for every CPU link and for kernels: slot i starts at base + i * stride. */
+/* The slots as memory, the same for every CPU link and for kernels: slot i starts at base + i * stride, with its head. */
 typedef struct rondo_view {
     unsigned char *base;
     size_t stride;
     uint32_t count;
+    uint64_t next; /* the slice that this end reserves, or peeks at, next */
 } rondo_view;
 
 struct rondo_link_ops {
@@ -115,16 +116,21 @@ struct rondo_link_ops {
      * sleep; BROKEN: this cannot be arranged. It may also wake for less: poll decides. */
     rondo_link_result (*arm)(rondo_link *link, rondo_bell *bell, uint64_t seen);
 
-    /* Either end: the slots as memory; needs the capability VIEW. */
+    /* Either end; needs the capability VIEW. view: the slots as memory, for one who moves slices himself (a kernel),
+     * by storing the heads as commit and release would. He goes on at view->next, and nothing may be reserved or peeked
+     * at meanwhile. moved: he has moved this many slices and `bytes` of payload, and rung nobody; from here on the other
+     * operations go on. */
     rondo_link_result (*view)(rondo_link *link, rondo_view *view);
+    rondo_link_result (*moved)(rondo_link *link, uint64_t slices, uint64_t bytes);
 
     /* Direct access to memory that is not a slot; needs the capability DIRECT. register_memory (sending end): a
-     * descriptor for [ptr, ptr + bytes), which the peer's import_memory turns into an address or key of its own. The
-     * user carries the descriptor to the peer in a slice that is sent after it was made. AGAIN: this memory cannot be
+     * descriptor for [ptr, ptr + bytes), which the peer's import_memory turns into an address or key of its own for the
+     * first `bytes` of it (BROKEN: it is shorter, or was never handed over). The user carries the descriptor to the peer in a slice that is sent after it was made. AGAIN: this memory cannot be
      * reached by the peer, now or at all: use slots. The memory stays the peer's to read and write until it releases
      * that slice, or until it is withdrawn. */
     rondo_link_result (*register_memory)(rondo_link *link, void *ptr, size_t bytes, unsigned char descriptor[128]);
-    rondo_link_result (*import_memory)(rondo_link *link, const unsigned char descriptor[128], void **address);
+    rondo_link_result (*import_memory)(rondo_link *link, const unsigned char descriptor[128], size_t bytes,
+                                       void **address);
 
     /* For a sender that must return although the peer has not released: withdraw takes back all memory that the peer was
      * told of. OK: it touches none of it any more; AGAIN: it does just now, ask again. The link is of no further use for

@@ -170,6 +170,50 @@ static void test_reserve_ahead(void **state)
     link_pair_close(&pair);
 }
 
+/* Slices that go by the view, as a kernel would move them, between others that go by the operations. */
+static void test_view(void **state)
+{
+    struct link_pair pair;
+    rondo_view view;
+    unsigned char got[SLOT_BYTES];
+    open_pair(state, &pair);
+    rondo_link *sender = pair.ends[RD_SENDER], *receiver = pair.ends[RD_RECEIVER];
+    if (!(sender->caps & RONDO_LINK_VIEW)) return link_pair_close(&pair);
+    for (uint64_t n = 0; n < 60;) {
+        link_fill(got, n, SLOT_BYTES);
+        assert_int_equal(link_put(sender, n, got, SLOT_BYTES), RONDO_LINK_OK);
+        assert_int_equal(link_get(receiver, n, got, SLOT_BYTES, link_signature(n)), RONDO_LINK_OK);
+        assert_true(link_filled(got, n, SLOT_BYTES));
+        n++;
+        for (int side = 0; side < 2; side++) { /* up to a ring full sent so, then taken so */
+            uint64_t many = n % SLOTS + 1;
+            assert_int_equal(pair.ends[side]->ops->view(pair.ends[side], &view), RONDO_LINK_OK);
+            assert_int_equal(view.next, n);
+            for (uint64_t k = n; k < n + many; k++) {
+                rondo_slot *slot = (rondo_slot *)(void *)(view.base + k % view.count * view.stride);
+                if (side == RD_SENDER) {
+                    if (k >= SLOTS) assert_int_equal(__atomic_load_n(&slot->freed, __ATOMIC_ACQUIRE), k - SLOTS + 1);
+                    link_fill((unsigned char *)(slot + 1), k, SLOT_BYTES);
+                    slot->signature = link_signature(k);
+                    slot->bytes = SLOT_BYTES;
+                    __atomic_store_n(&slot->filled, k + 1, __ATOMIC_RELEASE);
+                } else {
+                    assert_int_equal(__atomic_load_n(&slot->filled, __ATOMIC_ACQUIRE), k + 1);
+                    assert_true(slot->signature == link_signature(k) && link_filled((unsigned char *)(slot + 1), k, SLOT_BYTES));
+                    __atomic_store_n(&slot->freed, k + 1, __ATOMIC_RELEASE);
+                }
+            }
+            assert_int_equal(pair.ends[side]->ops->moved(pair.ends[side], many, side == RD_SENDER ? many * SLOT_BYTES : 0), RONDO_LINK_OK);
+            if (side == 1) n += many;
+        }
+        int64_t deadline = rd_now() + LINK_DEADLINE_NS; /* a link with faults may be slow to tell */
+        while (poll_count(sender) < n && rd_now() < deadline) continue;
+        assert_int_equal(poll_count(sender), n);
+        assert_int_equal(pair.ends[RD_SENDER]->bytes_sent, n * SLOT_BYTES);
+    }
+    link_pair_close(&pair);
+}
+
 /* What the receiver leaves in a slot the sender reads, after done and until it reserves that slot again. */
 static void test_return(void **state)
 {
@@ -446,6 +490,7 @@ static const struct {
     {"empty slices", test_empty_slices},
     {"credits", test_credits},
     {"reserve ahead", test_reserve_ahead},
+    {"view", test_view},
     {"return", test_return},
     {"mismatch", test_mismatch},
     {"close after data", test_close_after_data},

@@ -121,8 +121,9 @@ static rondo_link_result look(rd_op *op, rondo_link *link, int32_t s, size_t byt
     if (r != RONDO_LINK_OK) return r;
     whereabouts where;
     memcpy(&where, place, sizeof where);
-    if ((r = link->ops->import_memory(link, where.input, &input)) != RONDO_LINK_OK) return r;
-    if ((r = link->ops->import_memory(link, where.output, &output)) != RONDO_LINK_OK) return r;
+    size_t all = op->plan.count * op->reduction->bytes;
+    if ((r = link->ops->import_memory(link, where.input, all, &input)) != RONDO_LINK_OK) return r;
+    if ((r = link->ops->import_memory(link, where.output, all, &output)) != RONDO_LINK_OK) return r;
     flat->peer_in[s] = input;
     flat->peer_out[s] = output;
     return RONDO_LINK_OK;

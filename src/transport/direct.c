@@ -93,7 +93,8 @@ static rondo_link_result take_in(rd_direct *direct)
     }
 }
 
-rondo_link_result rd_direct_import(rd_direct *direct, const unsigned char descriptor[128], void **address)
+rondo_link_result rd_direct_import(rd_direct *direct, const unsigned char descriptor[128], size_t bytes,
+                                     void **address)
 {
     place at;
     memcpy(&at, descriptor, sizeof at);
@@ -104,9 +105,10 @@ rondo_link_result rd_direct_import(rd_direct *direct, const unsigned char descri
         if (result != RONDO_LINK_OK) return result;
         known = find(direct, &at.id);
     }
-    if (!known || at.offset > at.id.bytes || at.bytes > at.id.bytes - at.offset) {
-        rd_fail(RONDO_REMOTE_ERROR, "a peer named memory that it did not hand over: [%llu, +%llu) of %llu bytes",
-                (unsigned long long)at.offset, (unsigned long long)at.bytes, (unsigned long long)at.id.bytes);
+    if (!known || at.offset > at.id.bytes || at.bytes > at.id.bytes - at.offset || bytes > at.bytes) {
+        rd_fail(RONDO_REMOTE_ERROR,
+                "a peer named memory that it did not hand over, or too little: [%llu, +%llu) of %llu bytes where %zu are used",
+                (unsigned long long)at.offset, (unsigned long long)at.bytes, (unsigned long long)at.id.bytes, bytes);
         return RONDO_LINK_BROKEN;
     }
     *address = (unsigned char *)known->address + at.offset;

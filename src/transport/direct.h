@@ -24,7 +24,8 @@ typedef struct rd_direct {
 /* Sending end. AGAIN: this memory cannot be reached by the peer, now or at all; use slots. */
 rondo_link_result rd_direct_register(rd_direct *direct, const void *ptr, size_t bytes, unsigned char descriptor[128]);
 /* Receiving end. */
-rondo_link_result rd_direct_import(rd_direct *direct, const unsigned char descriptor[128], void **address);
+rondo_link_result rd_direct_import(rd_direct *direct, const unsigned char descriptor[128], size_t bytes,
+                                     void **address);
 /* Receiving end: unmaps what its owner has freed. */
 void rd_direct_sweep(rd_direct *direct);
 void rd_direct_close(rd_direct *direct);

@@ -181,22 +181,17 @@ static rondo_link_result fault_arm(rondo_link *link, rondo_bell *bell, uint64_t 
     return f->inner->ops->arm(f->inner, bell, seen);
 }
 
-static rondo_link_result fault_view(rondo_link *link, rondo_view *view)
-{
-    rondo_link *inner = fault_of(link)->inner;
-    return inner->ops->view(inner, view);
-}
-
 static rondo_link_result fault_register(rondo_link *link, void *ptr, size_t bytes, unsigned char descriptor[128])
 {
     rondo_link *inner = fault_of(link)->inner;
     return inner->ops->register_memory(inner, ptr, bytes, descriptor);
 }
 
-static rondo_link_result fault_import(rondo_link *link, const unsigned char descriptor[128], void **address)
+static rondo_link_result fault_import(rondo_link *link, const unsigned char descriptor[128], size_t bytes,
+                                      void **address)
 {
     rondo_link *inner = fault_of(link)->inner;
-    return inner->ops->import_memory(inner, descriptor, address);
+    return inner->ops->import_memory(inner, descriptor, bytes, address);
 }
 
 static rondo_link_result fault_withdraw(rondo_link *link)
@@ -249,7 +244,6 @@ rondo_link *rd_fault_wrap(rondo_link *inner, const struct rd_fault *options)
         .size = sizeof(rondo_link_ops), .name = inner->ops->name, .reserve = fault_reserve, .commit = fault_commit,
         .send = fault_send, .peek = fault_peek, .release = fault_release, .recv = fault_recv, .poll = fault_poll,
         .arm = fault_arm, .seen = fault_seen, .close = fault_close,
-        .view = inner->ops->view ? fault_view : NULL,
         .register_memory = inner->ops->register_memory ? fault_register : NULL,
         .import_memory = inner->ops->import_memory ? fault_import : NULL,
         .withdraw = inner->ops->withdraw ? fault_withdraw : NULL,
@@ -258,6 +252,7 @@ rondo_link *rd_fault_wrap(rondo_link *inner, const struct rd_fault *options)
     };
     f->link = *inner;
     f->link.ops = &f->ops;
+    f->link.caps &= ~(uint32_t)RONDO_LINK_VIEW; /* nothing can be hidden from one who looks at the slots themselves */
     return &f->link;
 }
 

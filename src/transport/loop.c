@@ -99,15 +99,24 @@ static void close_end(rondo_link *link)
 /* Within a process every address is everyone's. */
 static rondo_link_result loop_register(rondo_link *link, void *ptr, size_t bytes, unsigned char descriptor[128])
 {
-    (void)link, (void)bytes;
+    (void)link;
     memcpy(descriptor, &ptr, sizeof ptr);
+    memcpy(descriptor + sizeof ptr, &bytes, sizeof bytes);
     return RONDO_LINK_OK;
 }
 
-static rondo_link_result loop_import(rondo_link *link, const unsigned char descriptor[128], void **address)
+static rondo_link_result loop_import(rondo_link *link, const unsigned char descriptor[128], size_t bytes,
+                                     void **address)
 {
-    (void)link;
-    memcpy(address, descriptor, sizeof *address);
+    size_t all;
+    void *ptr;
+    memcpy(&ptr, descriptor, sizeof ptr);
+    memcpy(&all, descriptor + sizeof ptr, sizeof all);
+    if (bytes > all) {
+        rd_fail(RONDO_REMOTE_ERROR, "rank %d named %zu bytes of its memory where %zu are used", link->peer, all, bytes);
+        return RONDO_LINK_BROKEN;
+    }
+    *address = ptr;
     return RONDO_LINK_OK;
 }
 

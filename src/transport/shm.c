@@ -36,9 +36,10 @@ static rondo_link_result shm_register(rondo_link *link, void *ptr, size_t bytes,
     return rd_direct_register(&((struct end *)link)->direct, ptr, bytes, descriptor);
 }
 
-static rondo_link_result shm_import(rondo_link *link, const unsigned char descriptor[128], void **address)
+static rondo_link_result shm_import(rondo_link *link, const unsigned char descriptor[128], size_t bytes,
+                                     void **address)
 {
-    return rd_direct_import(&((struct end *)link)->direct, descriptor, address);
+    return rd_direct_import(&((struct end *)link)->direct, descriptor, bytes, address);
 }
 
 /* About to sleep: time to let go of memory that its owner has freed. */

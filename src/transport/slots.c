@@ -179,7 +179,22 @@ rondo_link_result rd_slots_arm(rondo_link *link, rondo_bell *bell, uint64_t seen
 rondo_link_result rd_slots_view(rondo_link *link, rondo_view *view)
 {
     const rd_slots *end = (const rd_slots *)link;
-    *view = (rondo_view){.base = end->base, .stride = end->stride, .count = link->slots};
+    *view = (rondo_view){.base = end->base, .stride = end->stride, .count = link->slots, .next = end->finished};
+    return RONDO_LINK_OK;
+}
+
+rondo_link_result rd_slots_moved(rondo_link *link, uint64_t slices, uint64_t bytes)
+{
+    rd_slots *end = (rd_slots *)link;
+    if (end->side == RD_SENDER && end->reserved != end->finished) return misused(end, "moved between reserve and commit");
+    end->finished += slices;
+    end->reserved = end->side == RD_SENDER ? end->finished : end->reserved;
+    link->bytes_sent += bytes;
+    /* What he sent after it, or took, tells of the slices before. */
+    uint64_t least = end->side == RD_SENDER ? end->finished - link->slots : end->finished;
+    if (end->side == RD_SENDER && end->finished < link->slots) least = 0;
+    if (end->counted < least) end->counted = least;
+    rd_ringer_ring(&end->ringer);
     return RONDO_LINK_OK;
 }
 

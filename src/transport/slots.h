@@ -61,6 +61,7 @@ rondo_link_result rd_slots_release(rondo_link *link);
 rondo_link_result rd_slots_poll(rondo_link *link, uint64_t *count);
 rondo_link_result rd_slots_arm(rondo_link *link, rondo_bell *bell, uint64_t seen);
 rondo_link_result rd_slots_view(rondo_link *link, rondo_view *view);
+rondo_link_result rd_slots_moved(rondo_link *link, uint64_t slices, uint64_t bytes);
 rondo_link_result rd_slots_withdraw(rondo_link *link);
 rondo_link_result rd_slots_enter(rondo_link *link);
 void rd_slots_exit(rondo_link *link);
@@ -74,7 +75,7 @@ void rd_slots_seen(const rondo_link *link, uint64_t *signature, uint64_t *bytes)
     {                                                                                                               \
         .size = sizeof(rondo_link_ops), .name = transport, .reserve = rd_slots_reserve, .commit = rd_slots_commit,  \
         .peek = rd_slots_peek, .release = rd_slots_release, .poll = rd_slots_poll, .arm = arm_it,                   \
-        .view = rd_slots_view, .register_memory = register_it, .import_memory = import_it,                          \
+        .view = rd_slots_view, .moved = rd_slots_moved, .register_memory = register_it, .import_memory = import_it,                          \
         .withdraw = rd_slots_withdraw, .enter = rd_slots_enter, .leave = rd_slots_exit, .seen = rd_slots_seen,      \
         .close = close_end                                                                                          \
     }
