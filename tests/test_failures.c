@@ -77,6 +77,7 @@ static void reduce_until_it_fails(rondo_comm *comm, int rank, int n, void *conte
     CHECK(rondo_barrier(comm, NULL) == RONDO_REMOTE_ERROR, "a later call on rank %d succeeded", rank);
     CHECK(strstr(rondo_last_error(comm), pid), "the text was lost: %s", rondo_last_error(comm));
     CHECK(rondo_comm_destroy(comm) == RONDO_SUCCESS, "destroy failed");
+    free(data);
 }
 
 static void kill_rank_2(const char *transport, const char *algo, size_t count, double timeout_s)

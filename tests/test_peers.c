@@ -106,6 +106,11 @@ static void everyone(rondo_comm *comm, int rank, int n, void *context)
             for (size_t i = 0; i < counts[k]; i++)
                 CHECK(in[r][k][i] == value(r, rank, i) + k, "from %d, message %d, element %zu: %d", r, k, i,
                       in[r][k][i]);
+    for (int r = 0; r < n; r++)
+        for (int k = 0; k < KINDS; k++) {
+            free(out[r][k]);
+            free(in[r][k]);
+        }
 }
 
 static void everyone_sends_to_everyone(void **state)
@@ -173,6 +178,8 @@ static void both_send_first(rondo_comm *comm, int rank, int n, void *context)
         OK(rondo_recv(in, COUNT, RONDO_INT32, !rank, comm, NULL));
         if (context) OK(rondo_group_end());
         for (size_t i = 0; i < COUNT; i++) CHECK(in[i] == value(!rank, rank, i), "element %zu", i);
+        free(out);
+        free(in);
         return;
     }
     CHECK(!context, "%s", rondo_last_error(comm));
