@@ -178,8 +178,14 @@ void rd_frames_flush(rd_frames *frames)
         rondo_result result = rd_sock_write(frames->watch.fd, item->blob->data + frames->out_done,
                                             item->blob->bytes - frames->out_done, &put, &item->fd, count);
         if (result == RONDO_IN_PROGRESS) break;
+        if (result != RONDO_SUCCESS && count) { /* too many descriptors under way, perhaps: it does without */
+            rd_close_owned(item->fd);
+            item->fd = -1;
+            continue;
+        }
         if (result != RONDO_SUCCESS) {
             drop_outgoing(frames); /* reading will find the end, and what was said before it */
+            shutdown(frames->watch.fd, SHUT_WR); /* and nothing more follows half a frame */
             break;
         }
         frames->out_done += put;
