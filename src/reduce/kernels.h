@@ -26,7 +26,7 @@ struct rd_call {
 /* What one loop over steps takes as known. */
 struct rd_form {
     rondo_op op;
-    bool first_wide, out_wide, aligned;
+    bool first_wide, out_wide, aligned, two; /* sources */
 };
 
 static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *pass)
@@ -41,6 +41,7 @@ static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *p
     bool integer = reduction->type <= RONDO_UINT64;
     call.factors.scale_double = reduction->scale, call.factors.divisor_double = reduction->divisor;
     call.factors.scale_float = (float)reduction->scale, call.factors.divisor_float = (float)reduction->divisor;
+    if ((reduction->ranks & (reduction->ranks - 1)) == 0) call.factors.reciprocal = 1 / call.factors.divisor_float;
     call.scaled = reduction->scale != 1;
     call.divided = pass->finish && (integer ? reduction->ranks : reduction->divisor) != 1;
     if (integer && call.divided)

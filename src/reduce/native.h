@@ -11,6 +11,7 @@
 struct rd_factors {
     double scale_double, divisor_double;
     float scale_float, divisor_float;
+    float reciprocal;          /* of divisor_float where that is a power of two, else 0 */
     struct rd_divider divider; /* for integers */
 };
 
@@ -92,10 +93,13 @@ RD_INLINE void finish_float64(v_float64 a[4], const struct rd_factors *by)
 {
     for (int i = 0; i < 4; i++) a[i] /= by->divisor_double;
 }
-
+/* A power of two has an exact reciprocal. Types that are scaled need none: it is 1 for them. */
 RD_INLINE void finish_float32(v_float32 a[4], const struct rd_factors *by)
 {
-    for (int i = 0; i < 4; i++) a[i] /= by->divisor_float;
+    if (by->reciprocal != 0)
+        for (int i = 0; i < 4; i++) a[i] *= by->reciprocal;
+    else
+        for (int i = 0; i < 4; i++) a[i] /= by->divisor_float;
 }
 
 #endif

@@ -53,7 +53,7 @@ RD_INLINE void RD_NAME(pack_sum, RD_TYPE)(const struct rd_call *call, struct rd_
     if (call->pass->sources == 1) /* itself, but for a NaN, which combining makes the canonical one */
         RD_NAME(add_term, RD_TYPE)(form, sum, sum);
 #else
-    if (form.op == RONDO_AVG && call->divided) RD_NAME(finish, RD_LANE)(sum, &call->factors);
+    if (form.op == RONDO_AVG && call->divided && !form.aligned) RD_NAME(finish, RD_LANE)(sum, &call->factors);
 #endif
     if (form.out_wide) {
         RD_LANE_VECTOR order[4];
@@ -61,7 +61,7 @@ RD_INLINE void RD_NAME(pack_sum, RD_TYPE)(const struct rd_call *call, struct rd_
         RD_NAME(pack, RD_LANE)(order, to, exact);
 #if RD_ALIGNED
     } else if (form.aligned) {
-        RD_NAME(pack_aligned, RD_TYPE)(sum, to, exact);
+        RD_NAME(pack_aligned, RD_TYPE)(sum, to, form.two, form.op == RONDO_AVG && call->divided);
 #endif
     } else {
         RD_NAME(pack, RD_TYPE)(sum, to, exact);
@@ -84,24 +84,56 @@ RD_INLINE void RD_NAME(step, RD_TYPE)(const struct rd_call *call, struct rd_form
         store_vectors((unsigned char *)pass->output[o] + at * out_bytes, packed, RD_STEP * out_bytes);
 }
 
+#if RD_ALIGNED
+static __attribute__((noinline)) void RD_NAME(rare_step, RD_TYPE)(const struct rd_call *call, rondo_op op, size_t at)
+{
+    if (op == RONDO_AVG) RD_NAME(step, RD_TYPE)(call, (struct rd_form){.op = RONDO_AVG}, at);
+    else RD_NAME(step, RD_TYPE)(call, (struct rd_form){.op = RONDO_SUM}, at);
+}
+/* Whether any term of a step has no aligned form. */
+RD_INLINE bool RD_NAME(special_step, RD_TYPE)(const void *const *source, int sources, size_t at)
+{
+    v_uint8 largest = {0};
+    for (int k = 0; k < sources; k++)
+        largest = max_uint8(largest, load_vector((const unsigned char *)source[k] + at) & 0x7f);
+    return RD_NAME(special, RD_TYPE)(largest);
+}
+#endif
+
 RD_INLINE size_t RD_NAME(steps, RD_TYPE)(const struct rd_call *call, struct rd_form form, size_t at)
 {
-    for (; call->pass->count - at >= RD_STEP; at += RD_STEP) RD_NAME(step, RD_TYPE)(call, form, at);
+    for (; call->pass->count - at >= RD_STEP; at += RD_STEP) {
+#if RD_ALIGNED
+        if (form.aligned && __builtin_expect(
+                                RD_NAME(special_step, RD_TYPE)(call->pass->source, call->pass->sources, at), 0)) {
+            RD_NAME(rare_step, RD_TYPE)(call, form.op, at);
+            continue;
+        }
+#endif
+        RD_NAME(step, RD_TYPE)(call, form, at);
+    }
     return at;
 }
 
 #if RD_NARROW_TYPE || defined RD_ORDERED_TYPE
 /* The same for two sources and one or two outputs, with all that a step would look up known before the first: a step of
  * a narrow type is so few bytes that this is a third of its time. */
-RD_INLINE size_t RD_NAME(pair_steps, RD_TYPE)(const struct rd_call *call, rondo_op op, size_t at)
+RD_INLINE size_t RD_NAME(pair_steps, RD_TYPE)(const struct rd_call *call, rondo_op op, bool halves, size_t at)
 {
-    struct rd_form form = {op, false, false, RD_ALIGNED && op == RONDO_SUM};
+    struct rd_form form = {.op = op, .aligned = RD_ALIGNED && (op == RONDO_SUM || halves), .two = true};
     const struct rd_call here = *call;
     const unsigned char *first = call->pass->source[0], *second = call->pass->source[1];
     unsigned char *to = call->pass->output[0], *also = call->pass->outputs > 1 ? call->pass->output[1] : NULL;
     for (size_t count = call->pass->count; count - at >= RD_STEP; at += RD_STEP) {
         RD_LANE_VECTOR sum[4], term[4];
         v_uint8 packed[4];
+#if RD_ALIGNED
+        const void *const both[] = {first, second};
+        if (form.aligned && __builtin_expect(RD_NAME(special_step, RD_TYPE)(both, 2, at), 0)) {
+            RD_NAME(rare_step, RD_TYPE)(call, op, at);
+            continue;
+        }
+#endif
         RD_NAME(load_term, RD_TYPE)(&here, form, 0, first + at * RD_BYTES, sum);
         RD_NAME(load_term, RD_TYPE)(&here, form, 1, second + at * RD_BYTES, term);
         RD_NAME(add_term, RD_TYPE)(form, sum, term);
@@ -117,16 +149,23 @@ RD_INLINE size_t RD_NAME(pair_steps, RD_TYPE)(const struct rd_call *call, rondo_
 RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_op op, size_t at)
 {
 #if RD_NARROW_TYPE
+    struct rd_form wide_to_wide = {.op = op, .first_wide = true, .out_wide = true};
+    struct rd_form from_wide = {.op = op, .first_wide = true}, to_wide = {.op = op, .out_wide = true};
     bool first_wide = call->pass->first_wide, out_wide = call->pass->out_wide;
-    if (first_wide && out_wide) return RD_NAME(steps, RD_TYPE)(call, (struct rd_form){op, true, true, false}, at);
-    if (first_wide) return RD_NAME(steps, RD_TYPE)(call, (struct rd_form){op, true, false, false}, at);
+    if (first_wide && out_wide) return RD_NAME(steps, RD_TYPE)(call, wide_to_wide, at);
+    if (first_wide) return RD_NAME(steps, RD_TYPE)(call, from_wide, at);
     if (out_wide || op == RONDO_MAX || op == RONDO_MIN) /* those of the narrow form never come here */
-        return RD_NAME(steps, RD_TYPE)(call, (struct rd_form){op, false, true, false}, at);
+        return RD_NAME(steps, RD_TYPE)(call, to_wide, at);
 #endif
 #if RD_NARROW_TYPE || defined RD_ORDERED_TYPE
-    if (call->pass->sources == 2 && call->pass->outputs <= 2) return RD_NAME(pair_steps, RD_TYPE)(call, op, at);
+    if (call->pass->sources == 2 && call->pass->outputs <= 2) {
+        if (RD_ALIGNED && op == RONDO_AVG && (!call->divided || call->reduction->ranks == 2))
+            return RD_NAME(pair_steps, RD_TYPE)(call, op, true, at);
+        return RD_NAME(pair_steps, RD_TYPE)(call, op, false, at);
+    }
 #endif
-    return RD_NAME(steps, RD_TYPE)(call, (struct rd_form){op, false, false, RD_ALIGNED && op == RONDO_SUM}, at);
+    struct rd_form narrow = {.op = op, .aligned = RD_ALIGNED && op == RONDO_SUM};
+    return RD_NAME(steps, RD_TYPE)(call, narrow, at);
 }
 
 #define RD_RUN(reduction, pass, op)                                                                                    \
