@@ -144,6 +144,7 @@ static size_t rd_head(const struct rd_call *call, size_t step)
 #include "reduce/pass.h"
 #define RD_TYPE float16
 #define RD_LANE float32
+#define RD_COMBINE float16
 #define RD_BYTES 2
 #define RD_WIDE 4
 #define RD_ALIGNED 0

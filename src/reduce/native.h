@@ -58,8 +58,6 @@ struct rd_factors {
         for (int i = 0; i < 4; i++) a[i] = divide_##type(a[i], by->divider);                                           \
     }
 
-RD_INLINE v_float64 add_float64(v_float64 a, v_float64 b) { return a + b; }
-
 #define RD_FLOAT(type, scalar)                                                                                         \
     RD_LANES(type)                                                                                                     \
     RD_INLINE void pack_##type(const v_##type from[4], v_uint8 to[4], bool exact)                                      \
@@ -75,7 +73,7 @@ RD_INLINE v_float64 add_float64(v_float64 a, v_float64 b) { return a + b; }
         case RONDO_PROD: return a * b;                                                                                 \
         case RONDO_MAX: return max_##type(a, b);                                                                       \
         case RONDO_MIN: return min_##type(a, b);                                                                       \
-        default: return add_##type(a, b);                                                                              \
+        default: return a + b;                                                                                         \
         }                                                                                                              \
     }                                                                                                                  \
     RD_INLINE v_##type scale_##type(v_##type a, const struct rd_factors *by) { return a * by->scale_##scalar; }         

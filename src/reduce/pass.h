@@ -4,6 +4,7 @@
  *
  *   RD_TYPE     its name; the headers above have load_, pack_ and, for a narrow type, order_ and lanes_ of it
  *   RD_LANE     the name of its wide type, whose combine_, scale_ and finish_ they have
+ *   RD_COMBINE  whose combine_ it is, where that is not RD_LANE's
  *   RD_BYTES    of one element
  *   RD_WIDE     of one element in the wide type
  *   RD_ALIGNED  1 where load_aligned_ and pack_aligned_ exist (float8.h), else 0
@@ -15,6 +16,9 @@
 #define RD_STEP (4 * RD_VECTOR_BYTES / RD_WIDE) /* elements */
 #define RD_NARROW_TYPE (RD_BYTES < RD_WIDE)
 #define RD_LANE_VECTOR RD_NAME(v, RD_LANE)
+#ifndef RD_COMBINE
+#define RD_COMBINE RD_LANE
+#endif
 
 /* Term k: a step of source[k] from `from` on. */
 RD_INLINE void RD_NAME(load_term, RD_TYPE)(const struct rd_call *call, struct rd_form form, int k,
@@ -33,7 +37,7 @@ RD_INLINE void RD_NAME(load_term, RD_TYPE)(const struct rd_call *call, struct rd
         RD_NAME(load, RD_TYPE)(from, to);
     }
 #ifndef RD_ORDERED_TYPE
-    if (form.op == RONDO_AVG && call->scaled && !(k == 0 && call->pass->first_partial))
+    if (form.op == RONDO_AVG && !form.aligned && call->scaled && !(k == 0 && call->pass->first_partial))
         for (int i = 0; i < 4; i++) to[i] = RD_NAME(scale, RD_LANE)(to[i], &call->factors);
 #endif
     if (k == 0 && call->touch) rd_touch_lines(from, RD_STEP * (wide ? RD_WIDE : RD_BYTES));
@@ -41,7 +45,7 @@ RD_INLINE void RD_NAME(load_term, RD_TYPE)(const struct rd_call *call, struct rd
 
 RD_INLINE void RD_NAME(add_term, RD_TYPE)(struct rd_form form, RD_LANE_VECTOR sum[4], const RD_LANE_VECTOR term[4])
 {
-    for (int i = 0; i < 4; i++) sum[i] = RD_NAME(combine, RD_LANE)(form.op, sum[i], term[i]);
+    for (int i = 0; i < 4; i++) sum[i] = RD_NAME(combine, RD_COMBINE)(form.op, sum[i], term[i]);
 }
 
 /* The sum of all terms, as it is stored. */
@@ -207,6 +211,7 @@ RD_OPERATOR(avg, RONDO_AVG)
 #undef RD_LANE_VECTOR
 #undef RD_TYPE
 #undef RD_LANE
+#undef RD_COMBINE
 #undef RD_BYTES
 #undef RD_WIDE
 #undef RD_ALIGNED

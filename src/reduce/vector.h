@@ -148,21 +148,6 @@ RD_ORDER_FLOAT(float32, v_uint32)
 RD_ORDER_FLOAT(float64, v_uint64)
 #endif
 
-/* ---- Sums of float32 ----------------------------------------------------------------------------------------- */
-
-/* b * 1 + a is rounded once, so it is a + b. Some processors (Zen) add in the units that convert to and from float16,
- * which are the busy ones there, but multiply and add in others. */
-RD_INLINE v_float32 add_float32(v_float32 a, v_float32 b)
-{
-#if RD_VECTOR_BYTES == 64
-    return _mm512_fmadd_ps(b, _mm512_set1_ps(1), a);
-#elif RD_VECTOR_BYTES == 32
-    return _mm256_fmadd_ps(b, _mm256_set1_ps(1), a);
-#else
-    return a + b;
-#endif
-}
-
 /* ---- NaN ----------------------------------------------------------------------------------------------------- */
 
 /* Which NaN a processor makes of two depends on their order and on the instruction: every one that is stored is made
