@@ -29,8 +29,12 @@ struct rd_float8 {
     int half_place, aligned_place; /* of the lowest magnitude bit in a float16, and in the upper half of a float32 */
     uint16_t largest, infinity, nan; /* bytes; infinity: the largest that a maximum may be */
     float half_scale;                /* of a float16 so made */
+    uint8_t bias, one_more[8];       /* of products: product8.h */
 };
-static const struct rd_float8 e4m3 = {3, 7, 4, 0x7e, 0x7e, 0x7f, 0x1p-8f}, e5m2 = {2, 8, 5, 0x7b, 0x7c, 0x7e, 1};
+#define RD_E4M3_ROWS {0, 0x70, 0x78, 0x7c, 0x3e, 0x3e, 0x0e, 0}
+#define RD_E5M2_ROWS {0, 0x04, 0x02, 0}
+static const struct rd_float8 e4m3 = {3, 7, 4, 0x7e, 0x7e, 0x7f, 0x1p-8f, 7 << 3, RD_E4M3_ROWS};
+static const struct rd_float8 e5m2 = {2, 8, 5, 0x7b, 0x7c, 0x7e, 1, 15 << 2, RD_E5M2_ROWS};
 
 RD_INLINE bool any_above(v_uint8 magnitude, uint16_t limit)
 {
@@ -40,6 +44,18 @@ RD_INLINE bool any_above(v_uint8 magnitude, uint16_t limit)
     return _mm256_movemask_epi8(_mm256_cmpgt_epi8((__m256i)magnitude, _mm256_set1_epi8((char)limit))) != 0;
 #else
     return any_bit((v_uint64)((v_int8)magnitude > (int8_t)limit));
+#endif
+}
+
+RD_INLINE bool any_less(v_uint8 a, uint8_t limit)
+{
+    v_uint8 least = (v_uint8){0} + limit;
+#if RD_VECTOR_BYTES == 64
+    return _mm512_cmplt_epu8_mask((__m512i)a, (__m512i)least) != 0;
+#elif RD_VECTOR_BYTES == 32
+    return (unsigned)_mm256_movemask_epi8((__m256i)(max_uint8(a, least) == a)) != 0xffffffff;
+#else
+    return any_bit((v_uint64)(a < least));
 #endif
 }
 

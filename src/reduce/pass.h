@@ -7,7 +7,7 @@
  *   RD_COMBINE  whose combine_ it is, where that is not RD_LANE's
  *   RD_BYTES    of one element
  *   RD_WIDE     of one element in the wide type
- *   RD_ALIGNED  1 where load_aligned_ and pack_aligned_ exist (float8.h), else 0
+ *   RD_ALIGNED  1 where load_aligned_, pack_aligned_, special_ and multiply_ exist (float8.h, product8.h), else 0
  *   RD_ORDERED_TYPE  of order.h, which has maxima and minima only
  *
  * A step takes as many elements as fill 4 vectors of lanes, from every source, and writes them to every output. All
@@ -89,9 +89,11 @@ RD_INLINE void RD_NAME(step, RD_TYPE)(const struct rd_call *call, struct rd_form
 }
 
 #if RD_ALIGNED
+/* By way of float16, which has a form for every value. */
 static __attribute__((noinline)) void RD_NAME(rare_step, RD_TYPE)(const struct rd_call *call, rondo_op op, size_t at)
 {
     if (op == RONDO_AVG) RD_NAME(step, RD_TYPE)(call, (struct rd_form){.op = RONDO_AVG}, at);
+    else if (op == RONDO_PROD) RD_NAME(step, RD_TYPE)(call, (struct rd_form){.op = RONDO_PROD}, at);
     else RD_NAME(step, RD_TYPE)(call, (struct rd_form){.op = RONDO_SUM}, at);
 }
 /* Whether any term of a step has no aligned form. */
@@ -102,24 +104,44 @@ RD_INLINE bool RD_NAME(special_step, RD_TYPE)(const void *const *source, int sou
         largest = max_uint8(largest, load_vector((const unsigned char *)source[k] + at) & 0x7f);
     return RD_NAME(special, RD_TYPE)(largest);
 }
+#define RD_SPECIAL_STEP RD_NAME(special_step, RD_TYPE)
+#define RD_RARE_STEP RD_NAME(rare_step, RD_TYPE)
+#else
+#define RD_SPECIAL_STEP(source, sources, at) false
+#define RD_RARE_STEP(call, op, at) (void)0
 #endif
 
 RD_INLINE size_t RD_NAME(steps, RD_TYPE)(const struct rd_call *call, struct rd_form form, size_t at)
 {
-    for (; call->pass->count - at >= RD_STEP; at += RD_STEP) {
-#if RD_ALIGNED
-        if (form.aligned && __builtin_expect(
-                                RD_NAME(special_step, RD_TYPE)(call->pass->source, call->pass->sources, at), 0)) {
-            RD_NAME(rare_step, RD_TYPE)(call, form.op, at);
-            continue;
-        }
-#endif
-        RD_NAME(step, RD_TYPE)(call, form, at);
-    }
+    for (; call->pass->count - at >= RD_STEP; at += RD_STEP)
+        if (form.aligned && __builtin_expect(RD_SPECIAL_STEP(call->pass->source, call->pass->sources, at), 0))
+            RD_RARE_STEP(call, form.op, at);
+        else RD_NAME(step, RD_TYPE)(call, form, at);
     return at;
 }
 
 #if RD_NARROW_TYPE || defined RD_ORDERED_TYPE
+/* false: a step for rare_step. */
+RD_INLINE bool RD_NAME(pair_step, RD_TYPE)(const struct rd_call *call, struct rd_form form, const unsigned char *first,
+                                           const unsigned char *second, v_uint8 packed[4])
+{
+    RD_LANE_VECTOR sum[4], term[4];
+#if RD_ALIGNED
+    const void *const both[] = {first, second};
+    if (form.op == RONDO_PROD) {
+        if (!RD_NAME(multiply, RD_TYPE)(load_vector(first), load_vector(second), packed)) return false;
+        if (call->touch) rd_touch_lines(first, RD_STEP);
+        return true;
+    }
+    if (form.aligned && RD_SPECIAL_STEP(both, 2, 0)) return false;
+#endif
+    RD_NAME(load_term, RD_TYPE)(call, form, 0, first, sum);
+    RD_NAME(load_term, RD_TYPE)(call, form, 1, second, term);
+    RD_NAME(add_term, RD_TYPE)(form, sum, term);
+    RD_NAME(pack_sum, RD_TYPE)(call, form, sum, packed);
+    return true;
+}
+
 /* The same for two sources and one or two outputs, with all that a step would look up known before the first: a step of
  * a narrow type is so few bytes that this is a third of its time. */
 RD_INLINE size_t RD_NAME(pair_steps, RD_TYPE)(const struct rd_call *call, rondo_op op, bool halves, size_t at)
@@ -129,21 +151,14 @@ RD_INLINE size_t RD_NAME(pair_steps, RD_TYPE)(const struct rd_call *call, rondo_
     const unsigned char *first = call->pass->source[0], *second = call->pass->source[1];
     unsigned char *to = call->pass->output[0], *also = call->pass->outputs > 1 ? call->pass->output[1] : NULL;
     for (size_t count = call->pass->count; count - at >= RD_STEP; at += RD_STEP) {
-        RD_LANE_VECTOR sum[4], term[4];
         v_uint8 packed[4];
-#if RD_ALIGNED
-        const void *const both[] = {first, second};
-        if (form.aligned && __builtin_expect(RD_NAME(special_step, RD_TYPE)(both, 2, at), 0)) {
-            RD_NAME(rare_step, RD_TYPE)(call, op, at);
-            continue;
+        size_t from = at * RD_BYTES;
+        if (__builtin_expect(RD_NAME(pair_step, RD_TYPE)(&here, form, first + from, second + from, packed), 1)) {
+            store_vectors(to + from, packed, RD_STEP * RD_BYTES);
+            if (also) store_vectors(also + from, packed, RD_STEP * RD_BYTES);
+        } else {
+            RD_RARE_STEP(call, op, at);
         }
-#endif
-        RD_NAME(load_term, RD_TYPE)(&here, form, 0, first + at * RD_BYTES, sum);
-        RD_NAME(load_term, RD_TYPE)(&here, form, 1, second + at * RD_BYTES, term);
-        RD_NAME(add_term, RD_TYPE)(form, sum, term);
-        RD_NAME(pack_sum, RD_TYPE)(&here, form, sum, packed);
-        store_vectors(to + at * RD_BYTES, packed, RD_STEP * RD_BYTES);
-        if (also) store_vectors(also + at * RD_BYTES, packed, RD_STEP * RD_BYTES);
     }
     return at;
 }
@@ -203,6 +218,8 @@ RD_OPERATOR(min, RONDO_MIN)
 RD_OPERATOR(avg, RONDO_AVG)
 #endif
 
+#undef RD_SPECIAL_STEP
+#undef RD_RARE_STEP
 #undef RD_RUN
 #undef RD_ORDER
 #undef RD_OPERATOR
