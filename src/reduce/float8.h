@@ -59,11 +59,20 @@ RD_INLINE bool any_less(v_uint8 a, uint8_t limit)
 #endif
 }
 
+/* The even bytes, with their signs, as 16 bits each, shifted left by `place`. */
+RD_INLINE v_uint16 even_bytes(v_uint8 bytes, int place)
+{
+#if RD_VECTOR_BYTES > 16 /* multiplied, as there are more shifts than the processors have units for; 256 is no byte */
+    rd_x86_integer factors = (rd_x86_integer)((v_uint16){0} + (uint16_t)(1 << place));
+    if (place < 8) return (v_uint16)RD_X86(maddubs_epi16)(factors, (rd_x86_integer)bytes);
+#endif
+    return (v_uint16)((v_int16)((v_uint16)bytes << 8) >> (8 - place));
+}
 /* Bytes to 16 bits each, the magnitude's lowest bit at `place`. */
 RD_INLINE void spread(v_uint8 bytes, int place, v_uint16 *even, v_uint16 *odd)
 {
     uint16_t keep = (uint16_t)(RD_SIGN | 0x7f << place);
-    *even = (v_uint16)((v_int16)((v_uint16)bytes << 8) >> (8 - place)) & keep;
+    *even = even_bytes(bytes, place) & keep;
     *odd = (v_uint16)((v_int16)bytes >> (8 - place)) & keep;
 }
 

@@ -99,8 +99,8 @@ static __attribute__((noinline)) void RD_NAME(rare_step, RD_TYPE)(const struct r
 /* Whether any term of a step has no aligned form. */
 RD_INLINE bool RD_NAME(special_step, RD_TYPE)(const void *const *source, int sources, size_t at)
 {
-    v_uint8 largest = {0};
-    for (int k = 0; k < sources; k++)
+    v_uint8 largest = load_vector((const unsigned char *)source[0] + at) & 0x7f;
+    for (int k = 1; k < sources; k++)
         largest = max_uint8(largest, load_vector((const unsigned char *)source[k] + at) & 0x7f);
     return RD_NAME(special, RD_TYPE)(largest);
 }
