@@ -7,6 +7,7 @@
 # make format     clang-format on the lines that differ from the last commit; FILES="a.c b.h": on whole files
 # make coverage   runs the tests and reports which lines of src/ they reach
 # make bench-peers   Rondo beside Open MPI and MPICH: tables, goals and a plot into bench/
+# make bench-reduce  every element type and operator in units of a float32 sum, into bench/RESULTS.md
 # V=1 shows the commands. demo and check install missing Debian packages when they can.
 
 # ---- Settings ------------------------------------------------------------------------------------------------
@@ -45,7 +46,7 @@ BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 object    = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 
-.PHONY: all demo check check-long check-layers asan ubsan tsan lint bench-peers deps clean tests run-tests
+.PHONY: all demo check check-long check-layers asan ubsan tsan lint bench-peers bench-reduce deps clean tests run-tests
 .PHONY: install uninstall coverage format
 all: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
 
@@ -143,6 +144,12 @@ bench-peers:
 	@$(MAKE) --no-print-directory deps NEED="$(PACKAGES) $(PEER_PACKAGES)"
 	@$(MAKE) --no-print-directory -j$(JOBS) $(addprefix $(BUILD)/,rondo peers/rondo peers/openmpi peers/mpich)
 	@bench/peers/peers.py $(BUILD)
+
+bench-reduce: $(BUILD)/bench/reduce
+	@{ sed '/make bench-reduce: begin/q' bench/RESULTS.md; \
+	echo; echo "Machine:$$(sed -n 's/^model name.*://p' /proc/cpuinfo | head -1), $$(nproc) processors. Command: \`make bench-reduce\`."; \
+	$(BUILD)/bench/reduce; echo; sed -n '/make bench-reduce: end/,$$p' bench/RESULTS.md; } >$(BUILD)/results.md
+	@cat $(BUILD)/results.md >bench/RESULTS.md
 
 # ---- Other checks --------------------------------------------------------------------------------------------
 check-long:

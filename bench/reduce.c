@@ -11,9 +11,9 @@
  * The values lie around 1, and what the operator leaves in the slot does, too: no NaN, no subnormals. The last column
  * is what the same takes where three ranks need a division.
  */
+#include "reduce/reduce.h"
 #include "base/dtype.h"
 #include "base/env.h"
-#include "reduce/reduce.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -113,8 +113,10 @@ static void table(int level, size_t bytes, int runs)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: reduce [-n RUNS] [-l LEVEL] [bytes...]   (LEVEL: portable, avx2 or avx512; all by default; "
-                    "bytes of one buffer: multiples of 64, 64 to %d)\n", MOST_BYTES);
+    fprintf(stderr,
+            "usage: reduce [-n RUNS] [-l LEVEL] [bytes...]   (LEVEL: portable, avx2 or avx512; all by default; "
+            "bytes of one buffer: multiples of 64, 64 to %d)\n",
+            MOST_BYTES);
     return 2;
 }
 
@@ -124,9 +126,12 @@ int main(int argc, char **argv)
     const char *only = NULL;
     int runs = 40;
     for (int o; (o = getopt(argc, argv, "n:l:")) != -1;) {
-        if (o == 'n') runs = atoi(optarg);
-        else if (o == 'l') only = optarg;
-        else return usage();
+        if (o == 'n')
+            runs = atoi(optarg);
+        else if (o == 'l')
+            only = optarg;
+        else
+            return usage();
     }
     char **sizes = optind < argc ? argv + optind : usual;
     int count = optind < argc ? argc - optind : 2;

@@ -135,10 +135,10 @@ static size_t rd_head(const struct rd_call *call, size_t step)
 #define RD_ALIGNED 0
 #include "reduce/pass.h"
 #if RD_VECTOR_BYTES < 64 /* the conversions of AVX2 take half the time of AVX-512's on Zen 4 */
-#define RD_TYPE ordered_float16
-#define RD_LANE ordered_float16
-#define RD_BYTES 2
-#define RD_WIDE 2
+#define RD_TYPE    ordered_float16
+#define RD_LANE    ordered_float16
+#define RD_BYTES   2
+#define RD_WIDE    2
 #define RD_ALIGNED 0
 #define RD_ORDERED_TYPE
 #include "reduce/pass.h"
@@ -150,10 +150,10 @@ static size_t rd_head(const struct rd_call *call, size_t step)
 #define RD_ALIGNED 0
 #include "reduce/pass.h"
 #endif
-#define RD_TYPE ordered_bfloat16
-#define RD_LANE ordered_bfloat16
-#define RD_BYTES 2
-#define RD_WIDE 2
+#define RD_TYPE    ordered_bfloat16
+#define RD_LANE    ordered_bfloat16
+#define RD_BYTES   2
+#define RD_WIDE    2
 #define RD_ALIGNED 0
 #define RD_ORDERED_TYPE
 #include "reduce/pass.h"
@@ -163,10 +163,10 @@ static size_t rd_head(const struct rd_call *call, size_t step)
 #define RD_WIDE 4
 #define RD_ALIGNED 0
 #include "reduce/pass.h"
-#define RD_TYPE ordered_float8e4m3
-#define RD_LANE ordered_float8e4m3
-#define RD_BYTES 1
-#define RD_WIDE 1
+#define RD_TYPE    ordered_float8e4m3
+#define RD_LANE    ordered_float8e4m3
+#define RD_BYTES   1
+#define RD_WIDE    1
 #define RD_ALIGNED 0
 #define RD_ORDERED_TYPE
 #include "reduce/pass.h"
@@ -176,10 +176,10 @@ static size_t rd_head(const struct rd_call *call, size_t step)
 #define RD_WIDE 4
 #define RD_ALIGNED 1
 #include "reduce/pass.h"
-#define RD_TYPE ordered_float8e5m2
-#define RD_LANE ordered_float8e5m2
-#define RD_BYTES 1
-#define RD_WIDE 1
+#define RD_TYPE    ordered_float8e5m2
+#define RD_LANE    ordered_float8e5m2
+#define RD_BYTES   1
+#define RD_WIDE    1
 #define RD_ALIGNED 0
 #define RD_ORDERED_TYPE
 #include "reduce/pass.h"

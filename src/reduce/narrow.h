@@ -69,8 +69,14 @@ RD_INLINE v_uint8 alternate_bytes(v_uint16 even, v_uint16 odd)
     return (v_uint8)((even & 0xff) | (odd & 0xff00));
 #endif
 }
-RD_INLINE v_uint16 upper_halves(v_uint32 even, v_uint32 odd) { return alternate(even >> 16, odd); }
-RD_INLINE v_uint16 lower_halves(v_uint32 even, v_uint32 odd) { return alternate(even, odd << 16); }
+RD_INLINE v_uint16 upper_halves(v_uint32 even, v_uint32 odd)
+{
+    return alternate(even >> 16, odd);
+}
+RD_INLINE v_uint16 lower_halves(v_uint32 even, v_uint32 odd)
+{
+    return alternate(even, odd << 16);
+}
 
 /* Nearest, ties to even: one more where the rest, of which all bits set would be nearly one, is more than half, or half
  * and the last bit is set. A rest of 0 stays 0. */

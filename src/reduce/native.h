@@ -76,7 +76,10 @@ struct rd_factors {
         default: return a + b;                                                                                         \
         }                                                                                                              \
     }                                                                                                                  \
-    RD_INLINE v_##type scale_##type(v_##type a, const struct rd_factors *by) { return a * by->scale_##scalar; }         
+    RD_INLINE v_##type scale_##type(v_##type a, const struct rd_factors *by)                                           \
+    {                                                                                                                  \
+        return a * by->scale_##scalar;                                                                                 \
+    }
 
 RD_INTEGER(int8, uint8)
 RD_INTEGER(uint8, uint8)

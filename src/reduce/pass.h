@@ -92,9 +92,12 @@ RD_INLINE void RD_NAME(step, RD_TYPE)(const struct rd_call *call, struct rd_form
 /* By way of float16, which has a form for every value. */
 static __attribute__((noinline)) void RD_NAME(rare_step, RD_TYPE)(const struct rd_call *call, rondo_op op, size_t at)
 {
-    if (op == RONDO_AVG) RD_NAME(step, RD_TYPE)(call, (struct rd_form){.op = RONDO_AVG}, at);
-    else if (op == RONDO_PROD) RD_NAME(step, RD_TYPE)(call, (struct rd_form){.op = RONDO_PROD}, at);
-    else RD_NAME(step, RD_TYPE)(call, (struct rd_form){.op = RONDO_SUM}, at);
+    if (op == RONDO_AVG)
+        RD_NAME(step, RD_TYPE)(call, (struct rd_form){.op = RONDO_AVG}, at);
+    else if (op == RONDO_PROD)
+        RD_NAME(step, RD_TYPE)(call, (struct rd_form){.op = RONDO_PROD}, at);
+    else
+        RD_NAME(step, RD_TYPE)(call, (struct rd_form){.op = RONDO_SUM}, at);
 }
 /* Whether any term of a step has no aligned form. */
 RD_INLINE bool RD_NAME(special_step, RD_TYPE)(const void *const *source, int sources, size_t at)
@@ -105,10 +108,10 @@ RD_INLINE bool RD_NAME(special_step, RD_TYPE)(const void *const *source, int sou
     return RD_NAME(special, RD_TYPE)(largest);
 }
 #define RD_SPECIAL_STEP RD_NAME(special_step, RD_TYPE)
-#define RD_RARE_STEP RD_NAME(rare_step, RD_TYPE)
+#define RD_RARE_STEP    RD_NAME(rare_step, RD_TYPE)
 #else
 #define RD_SPECIAL_STEP(source, sources, at) false
-#define RD_RARE_STEP(call, op, at) (void)0
+#define RD_RARE_STEP(call, op, at)           (void)0
 #endif
 
 RD_INLINE size_t RD_NAME(steps, RD_TYPE)(const struct rd_call *call, struct rd_form form, size_t at)
@@ -116,7 +119,8 @@ RD_INLINE size_t RD_NAME(steps, RD_TYPE)(const struct rd_call *call, struct rd_f
     for (; call->pass->count - at >= RD_STEP; at += RD_STEP)
         if (form.aligned && __builtin_expect(RD_SPECIAL_STEP(call->pass->source, call->pass->sources, at), 0))
             RD_RARE_STEP(call, form.op, at);
-        else RD_NAME(step, RD_TYPE)(call, form, at);
+        else
+            RD_NAME(step, RD_TYPE)(call, form, at);
     return at;
 }
 
@@ -195,13 +199,14 @@ RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_o
         if (at < pass->count) rd_part(&call, RD_STEP, at, pass->count - at);                                           \
     }
 #define RD_OPERATOR(name, op)                                                                                          \
-    static void RD_NAME(RD_TYPE, name)(const rd_reduction *reduction, const rd_pass *pass)                             \
-        RD_RUN(reduction, pass, op)
+    static void RD_NAME(RD_TYPE, name)(const rd_reduction *reduction, const rd_pass *pass) RD_RUN(reduction, pass, op)
 #define RD_ORDER(name, op)                                                                                             \
     static void RD_NAME(RD_TYPE, name)(const rd_reduction *reduction, const rd_pass *pass)                             \
     {                                                                                                                  \
-        if (!pass->first_wide && !pass->out_wide) RD_NAME(RD_NAME(ordered, RD_TYPE), name)(reduction, pass);           \
-        else RD_RUN(reduction, pass, op)                                                                               \
+        if (!pass->first_wide && !pass->out_wide)                                                                      \
+            RD_NAME(RD_NAME(ordered, RD_TYPE), name)(reduction, pass);                                                 \
+        else                                                                                                           \
+            RD_RUN(reduction, pass, op)                                                                                \
     }
 #if !defined RD_SAME_SUMS && !defined RD_ORDERED_TYPE /* signed integers take sums and products from the unsigned */
 RD_OPERATOR(sum, RONDO_SUM)

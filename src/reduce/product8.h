@@ -2,8 +2,8 @@
  *
  * product8.h - products of two float8 by their bits. A magnitude is nearly a logarithm: exponents add, and so do
  * fractions but for a rest, since (1 + x) (1 + y) is 1 + x + y + xy, or half of that and one exponent more. Rounded to
- * the few bits of a float8's fraction the rest is 0 or 1 in the last place. So the product of two magnitudes is their sum
- * less the bias, and one more for some pairs of fractions, which a table has: in row x, bit y.
+ * the few bits of a float8's fraction the rest is 0 or 1 in the last place. So the product of two magnitudes is their
+ * sum less the bias, and one more for some pairs of fractions, which a table has: in row x, bit y.
  */
 #ifndef RD_REDUCE_PRODUCT8_H
 #define RD_REDUCE_PRODUCT8_H
@@ -46,8 +46,11 @@ RD_INLINE bool multiply_float8(v_uint8 a, v_uint8 b, struct rd_float8 type, v_ui
     return false; /* no table look-ups */
 }
 #endif
-#define RD_MULTIPLY(name, type) \
-    RD_INLINE bool multiply_##name(v_uint8 a, v_uint8 b, v_uint8 *to) { return multiply_float8(a, b, type, to); }
+#define RD_MULTIPLY(name, type)                                                                                        \
+    RD_INLINE bool multiply_##name(v_uint8 a, v_uint8 b, v_uint8 *to)                                                  \
+    {                                                                                                                  \
+        return multiply_float8(a, b, type, to);                                                                        \
+    }
 RD_MULTIPLY(float8e4m3, e4m3)
 RD_MULTIPLY(float8e5m2, e5m2)
 

@@ -189,8 +189,8 @@ RD_CANONICAL_NAN(float64, v_uint64, 0x7ff8000000000000u)
     RD_INLINE v_u##bits replace_above_u##bits(v_u##bits value, v_u##bits magnitude, unsigned limit, unsigned with)     \
     {                                                                                                                  \
         __m512i than = _mm512_set1_##suffix((scalar)limit), other = _mm512_set1_##suffix((scalar)with);                \
-        return (v_u##bits)_mm512_mask_mov_##suffix(                                                                    \
-            (__m512i)value, _mm512_cmpgt_##suffix##_mask((__m512i)magnitude, than), other);                            \
+        return (v_u##bits)_mm512_mask_mov_##suffix((__m512i)value,                                                     \
+                                                   _mm512_cmpgt_##suffix##_mask((__m512i)magnitude, than), other);     \
     }
 #elif RD_VECTOR_BYTES == 32
 #define RD_REPLACE_ABOVE(bits, scalar, suffix)                                                                         \
