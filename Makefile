@@ -9,6 +9,7 @@
 # make coverage   runs the tests and reports which lines of src/ they reach
 # make bench-peers   Rondo beside Open MPI, MPICH and Gloo: tables, goals and a plot into bench/; PEERS=quick: fewer
 # make bench-guard   instructions per call, beside those of bench/guard.txt; ACCEPT=1 writes that file
+# make bench-reduce  every element type and operator in units of a float32 sum, into bench/RESULTS.md
 # V=1 shows the commands. demo and check install missing Debian packages when they can.
 
 # ---- Settings ------------------------------------------------------------------------------------------------
@@ -48,7 +49,8 @@ BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 object    = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 
-.PHONY: all demo check check-long check-layers chaos asan ubsan tsan lint bench-peers bench-guard deps clean tests run-tests
+.PHONY: all demo check check-long check-layers chaos asan ubsan tsan lint bench-peers bench-guard bench-reduce deps clean tests
+.PHONY: run-tests
 .PHONY: install uninstall coverage format
 all: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
 
@@ -161,6 +163,12 @@ bench-guard:
 	@$(MAKE) --no-print-directory deps NEED="$(PACKAGES) python3 valgrind"
 	@$(MAKE) --no-print-directory -j$(JOBS) $(BUILD)/bench/guard_calls
 	@bench/guard.py $(BUILD) $(if $(ACCEPT),--accept)
+
+bench-reduce: $(BUILD)/bench/reduce
+	@{ sed '/make bench-reduce: begin/q' bench/RESULTS.md; \
+	echo; echo "Machine:$$(sed -n 's/^model name.*://p' /proc/cpuinfo | head -1), $$(nproc) processors. Command: \`make bench-reduce\`."; \
+	$(BUILD)/bench/reduce; echo; sed -n '/make bench-reduce: end/,$$p' bench/RESULTS.md; } >$(BUILD)/results.md
+	@cat $(BUILD)/results.md >bench/RESULTS.md
 
 # ---- Other checks --------------------------------------------------------------------------------------------
 SEED   ?=

@@ -8,12 +8,12 @@
  * and the output. Its float32 sum is measured in turns with each pair, so that both meet the same machine: the figure
  * is the quotient of the fastest of RUNS (40) turns each.
  *
- * The values lie around 1, and what the operator leaves in the slot does, too: no NaN, no subnormals. AVG is over three
- * ranks, which needs both its scale and its divisor.
+ * The values lie around 1, and what the operator leaves in the slot does, too: no NaN, no subnormals. The last column
+ * is what the same takes where three ranks need a division.
  */
+#include "reduce/reduce.h"
 #include "base/dtype.h"
 #include "base/env.h"
-#include "reduce/reduce.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,10 +65,10 @@ static void fill(const rd_reduction *reduction, size_t bytes)
     }
 }
 
-static struct bench bench_of(rondo_dtype type, rondo_op op, int level, size_t bytes)
+static struct bench bench_of(rondo_dtype type, rondo_op op, int ranks, int level, size_t bytes)
 {
     struct bench b = {.best = 1e9};
-    rondo_result r = rd_reduction_init(&b.reduction, type, op, 3, level);
+    rondo_result r = rd_reduction_init(&b.reduction, type, op, ranks, level);
     if (r != RONDO_SUCCESS) exit(1);
     b.pass = (rd_pass){.count = bytes / b.reduction.bytes, .sources = 2, .outputs = 2, .finish = true};
     b.pass.source[0] = b.pass.output[1] = slot, b.pass.source[1] = own, b.pass.output[0] = out;
@@ -89,30 +89,34 @@ static void run(struct bench *b)
 static void table(int level, size_t bytes, int runs)
 {
     double reference = 1e9;
-    double each[RONDO_DTYPES][RONDO_OPS];
+    double each[RONDO_DTYPES][RONDO_OPS + 1];
     for (rondo_dtype type = 0; type < RONDO_DTYPES; type++)
-        for (rondo_op op = 0; op < RONDO_OPS; op++) {
-            struct bench one = bench_of(RONDO_FLOAT32, RONDO_SUM, level, bytes), b = bench_of(type, op, level, bytes);
+        for (int column = 0; column <= RONDO_OPS; column++) {
+            bool divided = column == RONDO_OPS;
+            struct bench one = bench_of(RONDO_FLOAT32, RONDO_SUM, 2, level, bytes);
+            struct bench b = bench_of(type, divided ? RONDO_AVG : (rondo_op)column, divided ? 3 : 2, level, bytes);
             for (int i = 0; i < runs; i++) run(&one), run(&b);
-            each[type][op] = b.best / one.best;
+            each[type][column] = b.best / one.best;
             if (one.best < reference) reference = one.best;
         }
     printf("\n%s, buffers of %zu KiB; a float32 sum takes %.4f ns per byte, which is 1:\n\n| type |",
            rd_cpu_level_name(level), bytes >> 10, reference);
     for (rondo_op op = 0; op < RONDO_OPS; op++) printf(" %s |", rd_op_name(op));
-    printf("\n|---|");
-    for (rondo_op op = 0; op < RONDO_OPS; op++) printf("---|");
+    printf(" avg of 3 |\n|---|");
+    for (int column = 0; column <= RONDO_OPS; column++) printf("---|");
     for (rondo_dtype type = 0; type < RONDO_DTYPES; type++) {
         printf("\n| %s |", rd_dtype_name(type));
-        for (rondo_op op = 0; op < RONDO_OPS; op++) printf(" %.2f |", each[type][op]);
+        for (int column = 0; column <= RONDO_OPS; column++) printf(" %.2f |", each[type][column]);
     }
     printf("\n");
 }
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: reduce [-n RUNS] [-l LEVEL] [bytes...]   (LEVEL: portable, avx2 or avx512; all by default; "
-                    "bytes of one buffer: multiples of 64, 64 to %d)\n", MOST_BYTES);
+    fprintf(stderr,
+            "usage: reduce [-n RUNS] [-l LEVEL] [bytes...]   (LEVEL: portable, avx2 or avx512; all by default; "
+            "bytes of one buffer: multiples of 64, 64 to %d)\n",
+            MOST_BYTES);
     return 2;
 }
 
@@ -122,9 +126,12 @@ int main(int argc, char **argv)
     const char *only = NULL;
     int runs = 40;
     for (int o; (o = getopt(argc, argv, "n:l:")) != -1;) {
-        if (o == 'n') runs = atoi(optarg);
-        else if (o == 'l') only = optarg;
-        else return usage();
+        if (o == 'n')
+            runs = atoi(optarg);
+        else if (o == 'l')
+            only = optarg;
+        else
+            return usage();
     }
     char **sizes = optind < argc ? argv + optind : usual;
     int count = optind < argc ? argc - optind : 2;

@@ -59,8 +59,8 @@ typedef struct rank {
     rd_contact *contacts;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    int stops, wakes;
-    int reports; /* times that this rank was asked */
+    _Atomic int stops, wakes; /* read by tests without the lock */
+    _Atomic int reports; /* times that this rank was asked */
     int greetings;
     struct {
         int peer, index, fd;

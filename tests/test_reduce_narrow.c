@@ -131,22 +131,23 @@ static void any_float32_narrows(void **state)
     }
 }
 
-/* Elements of a and of b, reduced for three ranks at every level. */
-static void check_pairs(rondo_dtype type, rondo_op op, const void *a, const void *b)
+/* Elements of a and of b, reduced at every level. */
+static void check_pairs(rondo_dtype type, rondo_op op, int ranks, const void *a, const void *b)
 {
     static uint16_t out[PATTERNS], wanted[PATTERNS];
     size_t bytes = rd_dtype_bytes(type);
     rd_pass pass = {.count = PATTERNS, .sources = 2, .outputs = 1, .finish = true, .source = {a, b}, .output = {out}};
     for (size_t i = 0; i < PATTERNS; i++) {
         uint64_t term[2] = {read_bits(a, i, bytes), read_bits(b, i, bytes)};
-        write_bits(wanted, i, bytes, expected(type, op, 3, &pass, term));
+        write_bits(wanted, i, bytes, expected(type, op, ranks, &pass, term));
     }
-    FOR_EACH_LEVEL(level) {
-        run(type, op, 3, level, &pass);
+    FOR_EACH_LEVEL(level)
+    {
+        run(type, op, ranks, level, &pass);
         for (size_t i = 0; i < PATTERNS; i++)
             if (read_bits(out, i, bytes) != read_bits(wanted, i, bytes))
-                fail_msg("%s %s, %s: %llx and %llx give %llx, not %llx", rd_dtype_name(type), rd_op_name(op),
-                         rd_cpu_level_name(level), (unsigned long long)read_bits(a, i, bytes),
+                fail_msg("%s %s of %d, %s: %llx and %llx give %llx, not %llx", rd_dtype_name(type), rd_op_name(op),
+                         ranks, rd_cpu_level_name(level), (unsigned long long)read_bits(a, i, bytes),
                          (unsigned long long)read_bits(b, i, bytes), (unsigned long long)read_bits(out, i, bytes),
                          (unsigned long long)read_bits(wanted, i, bytes));
     }
@@ -157,8 +158,8 @@ static void every_pair_of_float8(void **state)
     (void)state;
     static uint8_t a[PATTERNS], b[PATTERNS];
     for (size_t i = 0; i < PATTERNS; i++) a[i] = (uint8_t)i, b[i] = (uint8_t)(i >> 8);
-    for (rondo_dtype type = RONDO_FLOAT8E4M3; type <= RONDO_FLOAT8E5M2; type++)
-        FOR_EACH_OP(op) check_pairs(type, op, a, b);
+    for (rondo_dtype type = RONDO_FLOAT8E4M3; type <= RONDO_FLOAT8E5M2; type++) FOR_EACH_OP(op)
+    for (int ranks = 2; ranks <= (op == RONDO_AVG ? 4 : 2); ranks++) check_pairs(type, op, ranks, a, b);
 }
 
 /* Every value beside one from each edge of the type, negative NaN and infinity among them, and beside any others. */
@@ -169,15 +170,15 @@ static void every_16_bits_beside_others(void **state)
     for (rondo_dtype type = 0; type < RONDO_DTYPES; type++) {
         if (!rd_dtype_narrow(type) || rd_dtype_bytes(type) != 2) continue;
         uint16_t one = (uint16_t)(1u << layout_of(type).fraction_bits), top = 0x8000u - one;
-        uint16_t others[] = {0,       0x8000, 1,       0x8001,  one - 1, one,     0x8000 | (one + 1), top - 1,
-                             top / 2, top,    top + 1, 0x8000u | top,     0xffff, 0x8000u | (top - 1)};
+        uint16_t others[] = {0,       0x8000,  1,   0x8001,  one - 1,       one,    0x8000 | (one + 1),
+                             top - 1, top / 2, top, top + 1, 0x8000u | top, 0xffff, 0x8000u | (top - 1)};
         for (size_t i = 0; i < PATTERNS; i++) a[i] = (uint16_t)i;
         FOR_EACH_OP(op)
-            for (size_t o = 0; o <= sizeof others / sizeof *others; o++) {
-                for (size_t i = 0; i < PATTERNS; i++)
-                    b[i] = o < sizeof others / sizeof *others ? others[o] : (uint16_t)random_bits();
-                check_pairs(type, op, a, b);
-            }
+        for (size_t o = 0; o <= sizeof others / sizeof *others; o++) {
+            for (size_t i = 0; i < PATTERNS; i++)
+                b[i] = o < sizeof others / sizeof *others ? others[o] : (uint16_t)random_bits();
+            check_pairs(type, op, op == RONDO_AVG ? 2 + (int)o % 2 : 2, a, b);
+        }
     }
 }
 

@@ -5,12 +5,12 @@
  * By way of float16. e5m2 is the upper byte of a float16. e4m3's seven magnitude bits, one place lower, are a float16
  * that is 2^-8 times as large, subnormals included (exponent biases 7 and 15).
  *
- * Aligned, for sums, maxima and minima. Put at the upper end of a float32's fraction and the lower end of its exponent,
+ * Aligned, for sums. Put at the upper end of a float32's fraction and the lower end of its exponent,
  * the magnitude bits are a float32 that is 2^-120 (e4m3) or 2^-112 (e5m2) times as large, and what is subnormal in one
  * is so in the other. All lanes being smaller by the same power of two, sums of them are rounded at the same places: a
  * sum that is subnormal is exact in both, for it is a multiple of float8's smallest number. This needs no conversions,
  * but products and quotients would lose bits, and processors that slow down for subnormals do so for these, not for
- * sums.
+ * sums. Infinities and NaN have no such form: a step that meets one takes the way of float16.
  *
  * Rounding twice. To take a float32 to 16 bits first, by truncation, all bits below the last of these that matters are
  * joined into it: whether the rest was more or less than half, or just half, stays visible.
@@ -25,13 +25,17 @@
 #include "reduce/narrow.h"
 
 struct rd_float8 {
+    int fraction_bits;
     int half_place, aligned_place; /* of the lowest magnitude bit in a float16, and in the upper half of a float32 */
     uint16_t largest, infinity, nan; /* bytes; infinity: the largest that a maximum may be */
     float half_scale;                /* of a float16 so made */
+    uint8_t bias, one_more[8];       /* of products: product8.h */
 };
-static const struct rd_float8 e4m3 = {7, 4, 0x7e, 0x7e, 0x7f, 0x1p-8f}, e5m2 = {8, 5, 0x7b, 0x7c, 0x7e, 1};
-
-#define RD_FLOAT_INFINITY 0x7f80 /* upper half */
+/* clang-format off */
+static const struct rd_float8 e4m3 = {3, 7, 4, 0x7e, 0x7e, 0x7f, 0x1p-8f, 7 << 3,
+                                      {0, 0x70, 0x78, 0x7c, 0x3e, 0x3e, 0x0e, 0}};
+static const struct rd_float8 e5m2 = {2, 8, 5, 0x7b, 0x7c, 0x7e, 1, 15 << 2, {0, 0x04, 0x02, 0}};
+/* clang-format on */
 
 RD_INLINE bool any_above(v_uint8 magnitude, uint16_t limit)
 {
@@ -44,17 +48,33 @@ RD_INLINE bool any_above(v_uint8 magnitude, uint16_t limit)
 #endif
 }
 
-/* Bytes to 16 bits each, the magnitude's lowest bit at `place`; infinity and NaN get all exponent bits. */
-RD_INLINE void spread(v_uint8 bytes, int place, uint16_t infinity, struct rd_float8 type, v_uint16 *even, v_uint16 *odd)
+RD_INLINE bool any_less(v_uint8 a, uint8_t limit)
+{
+    v_uint8 least = (v_uint8){0} + limit;
+#if RD_VECTOR_BYTES == 64
+    return _mm512_cmplt_epu8_mask((__m512i)a, (__m512i)least) != 0;
+#elif RD_VECTOR_BYTES == 32
+    return (unsigned)_mm256_movemask_epi8((__m256i)(max_uint8(a, least) == a)) != 0xffffffff;
+#else
+    return any_bit((v_uint64)(a < least));
+#endif
+}
+
+/* The even bytes, with their signs, as 16 bits each, shifted left by `place`. */
+RD_INLINE v_uint16 even_bytes(v_uint8 bytes, int place)
+{
+#if RD_VECTOR_BYTES > 16 /* multiplied, as there are more shifts than the processors have units for; 256 is no byte */
+    rd_x86_integer factors = (rd_x86_integer)((v_uint16){0} + (uint16_t)(1 << place));
+    if (place < 8) return (v_uint16)RD_X86(maddubs_epi16)(factors, (rd_x86_integer)bytes);
+#endif
+    return (v_uint16)((v_int16)((v_uint16)bytes << 8) >> (8 - place));
+}
+/* Bytes to 16 bits each, the magnitude's lowest bit at `place`. */
+RD_INLINE void spread(v_uint8 bytes, int place, v_uint16 *even, v_uint16 *odd)
 {
     uint16_t keep = (uint16_t)(RD_SIGN | 0x7f << place);
-    v_int16 largest = (v_int16){0} + (int16_t)(type.largest << place);
-    *even = (v_uint16)((v_int16)((v_uint16)bytes << 8) >> (8 - place)) & keep;
+    *even = even_bytes(bytes, place) & keep;
     *odd = (v_uint16)((v_int16)bytes >> (8 - place)) & keep;
-    if (__builtin_expect(any_above(bytes & 0x7f, type.largest), 0)) {
-        *even |= (v_uint16)((v_int16)(*even & 0x7fff) > largest) & infinity;
-        *odd |= (v_uint16)((v_int16)(*odd & 0x7fff) > largest) & infinity;
-    }
 }
 
 /* Bits 0 to bit - 1 joined into `bit`. */
@@ -65,22 +85,29 @@ RD_INLINE v_float32 join_low_bits(v_float32 value, int bit, bool exact)
     return exact ? value : (v_float32)(bits | (((bits & low) + low) & (low + 1)));
 }
 
-/* And back: the bits above `place`, rounded, as the upper byte. */
-RD_INLINE v_uint16 round_to_byte(v_uint16 half, int place, uint16_t infinity, struct rd_float8 type, bool exact)
+/* And back: the bits above the half's place, rounded, as the upper byte. */
+RD_INLINE v_uint16 round_to_byte(v_uint16 half, struct rd_float8 type, bool exact)
 {
+    int place = type.half_place;
     v_uint16 given = half & 0x7fff, magnitude = given;
     if (!exact) magnitude = given + (uint16_t)((1 << (place - 1)) - 1) + ((given >> place) & 1);
     int16_t limit = (int16_t)((exact ? type.infinity : type.largest) << place);
     magnitude = (v_uint16)min_int16((v_int16)magnitude, (v_int16){0} + limit) << (8 - place);
-    return replace_above_uint16(magnitude | (half & RD_SIGN), given, infinity, (uint16_t)(type.nan << 8));
+    return replace_above_uint16(magnitude | (half & RD_SIGN), given, RD_HALF_INFINITY, (uint16_t)(type.nan << 8));
 }
 RD_INLINE v_uint8 join_bytes(v_uint16 even, v_uint16 odd) { return (v_uint8)((even >> 8) | (odd & 0xff00)); }
 
 /* Lanes 0 and 2: lower and upper half of the even elements, 1 and 3: of the odd ones. */
 RD_INLINE void load_float8(const unsigned char *from, v_float32 to[4], struct rd_float8 type)
 {
+    v_uint8 bytes = load_vector(from);
     v_uint16 even, odd;
-    spread(load_vector(from), type.half_place, RD_HALF_INFINITY, type, &even, &odd);
+    spread(bytes, type.half_place, &even, &odd);
+    if (__builtin_expect(any_above(bytes & 0x7f, type.largest), 0)) { /* infinities and NaN get all exponent bits */
+        v_int16 largest = (v_int16){0} + (int16_t)(type.largest << type.half_place);
+        even |= (v_uint16)((v_int16)(even & 0x7fff) > largest) & RD_HALF_INFINITY;
+        odd |= (v_uint16)((v_int16)(odd & 0x7fff) > largest) & RD_HALF_INFINITY;
+    }
     halves_to_floats(even, &to[0], &to[2]);
     halves_to_floats(odd, &to[1], &to[3]);
     for (int i = 0; i < 4; i++) to[i] *= 1 / type.half_scale;
@@ -90,42 +117,67 @@ RD_INLINE void pack_float8(const v_float32 from[4], v_uint8 to[4], struct rd_flo
     v_float32 lane[4]; /* 17: within a float16 even where float8's smallest number is the result */
     for (int i = 0; i < 4; i++) lane[i] = join_low_bits(from[i] * type.half_scale, 17, exact);
     v_uint16 even = floats_to_halves(lane[0], lane[2], true), odd = floats_to_halves(lane[1], lane[3], true);
-    to[0] = join_bytes(round_to_byte(even, type.half_place, RD_HALF_INFINITY, type, exact),
-                       round_to_byte(odd, type.half_place, RD_HALF_INFINITY, type, exact));
+    to[0] = join_bytes(round_to_byte(even, type, exact), round_to_byte(odd, type, exact));
 }
 
 /* Lanes 0 and 2: every other even element, 1 and 3: of the odd ones. */
 RD_INLINE void load_aligned(const unsigned char *from, v_float32 to[4], struct rd_float8 type)
 {
     v_uint16 half[2];
-    spread(load_vector(from), type.aligned_place, RD_FLOAT_INFINITY, type, &half[0], &half[1]);
+    spread(load_vector(from), type.aligned_place, &half[0], &half[1]);
     for (int i = 0; i < 2; i++) {
         to[i] = (v_float32)((v_uint32)half[i] << 16);
         to[i + 2] = (v_float32)((v_uint32)half[i] & 0xffff0000);
     }
 }
-RD_INLINE void pack_aligned(const v_float32 from[4], v_uint8 to[4], struct rd_float8 type, bool exact)
+/* The half of a rounded sum. Up to twice the smallest normal number a magnitude is how many times the smallest of all
+ * numbers it is, which is halved as such; from there on, half a number is one exponent less. */
+RD_INLINE v_uint8 halve(v_uint8 magnitude, struct rd_float8 type)
 {
-    v_uint16 byte[2];
+    uint8_t exponent = (uint8_t)(1 << type.fraction_bits);
+    v_uint8 half = (v_uint8)((v_uint16)magnitude >> 1) & 0x7f, less = max_uint8(magnitude, (v_uint8){0} + exponent);
+    return max_uint8(half + (magnitude & half & 1), less - exponent);
+}
+
+/* Of the magnitude, which may be above the largest, the upper byte of 16 bits is kept and the lower one rounds it. What
+ * is below those 16 bits can only decide a sum of more than two: one of two is then the middle between two results or
+ * differs from it by more (tests/test_reduce_narrow.c has every pair). */
+RD_INLINE void pack_aligned(const v_float32 from[4], v_uint8 to[4], struct rd_float8 type, bool two, bool halved)
+{
+    v_uint16 sign[2], magnitude[2];
     for (int i = 0; i < 2; i++) {
-        v_uint32 low = (v_uint32)join_low_bits(from[i], 16, exact),
-                 high = (v_uint32)join_low_bits(from[i + 2], 16, exact);
-        byte[i] = (v_uint16)((low >> 16) | (high & 0xffff0000));
-        byte[i] = round_to_byte(byte[i], type.aligned_place, RD_FLOAT_INFINITY, type, exact);
+        v_uint32 low = (v_uint32)join_low_bits(from[i], 8 + type.aligned_place, two),
+                 high = (v_uint32)join_low_bits(from[i + 2], 8 + type.aligned_place, two);
+        sign[i] = upper_halves(low, high);
+        magnitude[i] = alternate(low >> (8 + type.aligned_place), high << (8 - type.aligned_place));
     }
-    to[0] = join_bytes(byte[0], byte[1]);
+    v_uint8 kept = alternate_bytes(magnitude[0] >> 8, magnitude[1]);
+    kept = round_up_uint8(kept, alternate_bytes(magnitude[0], magnitude[1] << 8));
+    if (halved) kept = halve(kept, type);
+    kept = min_uint8(kept, (v_uint8){0} + (uint8_t)type.largest);
+    to[0] = kept | (alternate_bytes(sign[0] >> 8, sign[1]) & 0x80);
 }
 
 #define RD_FLOAT8(name, type)                                                                                          \
-    RD_INLINE void load_##name(const unsigned char *from, v_float32 to[4]) { load_float8(from, to, type); }            \
-    RD_INLINE void load_aligned_##name(const unsigned char *from, v_float32 to[4]) { load_aligned(from, to, type); }   \
+    RD_INLINE void load_##name(const unsigned char *from, v_float32 to[4])                                             \
+    {                                                                                                                  \
+        load_float8(from, to, type);                                                                                   \
+    }                                                                                                                  \
+    RD_INLINE void load_aligned_##name(const unsigned char *from, v_float32 to[4])                                     \
+    {                                                                                                                  \
+        load_aligned(from, to, type);                                                                                  \
+    }                                                                                                                  \
+    RD_INLINE bool special_##name(v_uint8 magnitude)                                                                   \
+    {                                                                                                                  \
+        return any_above(magnitude, type.largest);                                                                     \
+    }                                                                                                                  \
     RD_INLINE void pack_##name(const v_float32 from[4], v_uint8 to[4], bool exact)                                     \
     {                                                                                                                  \
         pack_float8(from, to, type, exact);                                                                            \
     }                                                                                                                  \
-    RD_INLINE void pack_aligned_##name(const v_float32 from[4], v_uint8 to[4], bool exact)                             \
+    RD_INLINE void pack_aligned_##name(const v_float32 from[4], v_uint8 to[4], bool two, bool halved)                  \
     {                                                                                                                  \
-        pack_aligned(from, to, type, exact);                                                                           \
+        pack_aligned(from, to, type, two, halved);                                                                     \
     }
 RD_FLOAT8(float8e4m3, e4m3)
 RD_FLOAT8(float8e5m2, e5m2)

@@ -3,10 +3,10 @@
  * kernels.h - all kernels of one level: included by kernels_LEVEL.c, with RD_KERNELS, the name of its table, and
  * RD_VECTOR_BYTES.
  *
- * Reading order: vector.h, native.h, order.h, narrow.h, float8.h, pass.h.
+ * Reading order: vector.h, native.h, order.h, narrow.h, float8.h, product8.h, pass.h.
  */
-#include "reduce/float8.h"
 #include "reduce/order.h"
+#include "reduce/product8.h"
 #include "reduce/table.h"
 
 #define RD_NAME_(a, b) a##_##b
@@ -26,7 +26,7 @@ struct rd_call {
 /* What one loop over steps takes as known. */
 struct rd_form {
     rondo_op op;
-    bool first_wide, out_wide, aligned;
+    bool first_wide, out_wide, aligned, two; /* sources */
 };
 
 static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *pass)
@@ -41,6 +41,7 @@ static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *p
     bool integer = reduction->type <= RONDO_UINT64;
     call.factors.scale_double = reduction->scale, call.factors.divisor_double = reduction->divisor;
     call.factors.scale_float = (float)reduction->scale, call.factors.divisor_float = (float)reduction->divisor;
+    if ((reduction->ranks & (reduction->ranks - 1)) == 0) call.factors.reciprocal = 1 / call.factors.divisor_float;
     call.scaled = reduction->scale != 1;
     call.divided = pass->finish && (integer ? reduction->ranks : reduction->divisor) != 1;
     if (integer && call.divided)
@@ -134,24 +135,25 @@ static size_t rd_head(const struct rd_call *call, size_t step)
 #define RD_ALIGNED 0
 #include "reduce/pass.h"
 #if RD_VECTOR_BYTES < 64 /* the conversions of AVX2 take half the time of AVX-512's on Zen 4 */
-#define RD_TYPE ordered_float16
-#define RD_LANE ordered_float16
-#define RD_BYTES 2
-#define RD_WIDE 2
+#define RD_TYPE    ordered_float16
+#define RD_LANE    ordered_float16
+#define RD_BYTES   2
+#define RD_WIDE    2
 #define RD_ALIGNED 0
 #define RD_ORDERED_TYPE
 #include "reduce/pass.h"
 #define RD_TYPE float16
 #define RD_LANE float32
+#define RD_COMBINE float16
 #define RD_BYTES 2
 #define RD_WIDE 4
 #define RD_ALIGNED 0
 #include "reduce/pass.h"
 #endif
-#define RD_TYPE ordered_bfloat16
-#define RD_LANE ordered_bfloat16
-#define RD_BYTES 2
-#define RD_WIDE 2
+#define RD_TYPE    ordered_bfloat16
+#define RD_LANE    ordered_bfloat16
+#define RD_BYTES   2
+#define RD_WIDE    2
 #define RD_ALIGNED 0
 #define RD_ORDERED_TYPE
 #include "reduce/pass.h"
@@ -161,10 +163,10 @@ static size_t rd_head(const struct rd_call *call, size_t step)
 #define RD_WIDE 4
 #define RD_ALIGNED 0
 #include "reduce/pass.h"
-#define RD_TYPE ordered_float8e4m3
-#define RD_LANE ordered_float8e4m3
-#define RD_BYTES 1
-#define RD_WIDE 1
+#define RD_TYPE    ordered_float8e4m3
+#define RD_LANE    ordered_float8e4m3
+#define RD_BYTES   1
+#define RD_WIDE    1
 #define RD_ALIGNED 0
 #define RD_ORDERED_TYPE
 #include "reduce/pass.h"
@@ -174,10 +176,10 @@ static size_t rd_head(const struct rd_call *call, size_t step)
 #define RD_WIDE 4
 #define RD_ALIGNED 1
 #include "reduce/pass.h"
-#define RD_TYPE ordered_float8e5m2
-#define RD_LANE ordered_float8e5m2
-#define RD_BYTES 1
-#define RD_WIDE 1
+#define RD_TYPE    ordered_float8e5m2
+#define RD_LANE    ordered_float8e5m2
+#define RD_BYTES   1
+#define RD_WIDE    1
 #define RD_ALIGNED 0
 #define RD_ORDERED_TYPE
 #include "reduce/pass.h"

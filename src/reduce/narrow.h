@@ -9,7 +9,7 @@
 #ifndef RD_REDUCE_NARROW_H
 #define RD_REDUCE_NARROW_H
 
-#include "reduce/vector.h"
+#include "reduce/native.h"
 
 #define RD_SIGN 0x8000
 #define RD_HALF_INFINITY 0x7c00
@@ -46,7 +46,7 @@ RD_INLINE void separate(const v_float32 from[2], v_float32 to[2])
     to[1] = __builtin_shufflevector(low, high, RD_ODD);
 }
 
-/* ---- Two vectors of 32-bit lanes as one of 16-bit lanes ------------------------------------------------------- */
+/* ---- Two vectors of lanes as one of lanes half as wide --------------------------------------------------------- */
 
 /* Lanes 0, 2, 4 ... of the first, 1, 3, 5 ... of the second. */
 RD_INLINE v_uint16 alternate(v_uint32 even, v_uint32 odd)
@@ -59,21 +59,45 @@ RD_INLINE v_uint16 alternate(v_uint32 even, v_uint32 odd)
     return (v_uint16)((even & 0xffff) | (odd & 0xffff0000));
 #endif
 }
-RD_INLINE v_uint16 upper_halves(v_uint32 even, v_uint32 odd) { return alternate(even >> 16, odd); }
-RD_INLINE v_uint16 lower_halves(v_uint32 even, v_uint32 odd) { return alternate(even, odd << 16); }
-
-/* Nearest, ties to even: one more where the rest, that 2^-16 of the last bit, is more than half, or half and the last
- * bit is set. A rest of 0 stays 0. */
-RD_INLINE v_uint16 round_up(v_uint16 kept, v_uint16 rest)
+RD_INLINE v_uint8 alternate_bytes(v_uint16 even, v_uint16 odd)
 {
-    v_uint16 even = ~kept & 1;
-#ifdef __x86_64__
-    v_uint16 less = (v_uint16)RD_X86(subs_epu16)((rd_x86_integer)rest, (rd_x86_integer)even);
+#if RD_VECTOR_BYTES == 64
+    return (v_uint8)_mm512_mask_blend_epi8(0xaaaaaaaaaaaaaaaa, (__m512i)even, (__m512i)odd);
+#elif RD_VECTOR_BYTES == 32
+    return (v_uint8)_mm256_blendv_epi8((__m256i)even, (__m256i)odd, _mm256_set1_epi16((short)0xff00));
 #else
-    v_uint16 less = rest - ((v_uint16)(rest != 0) & even);
+    return (v_uint8)((even & 0xff) | (odd & 0xff00));
 #endif
-    return kept + (less >> 15);
 }
+RD_INLINE v_uint16 upper_halves(v_uint32 even, v_uint32 odd)
+{
+    return alternate(even >> 16, odd);
+}
+RD_INLINE v_uint16 lower_halves(v_uint32 even, v_uint32 odd)
+{
+    return alternate(even, odd << 16);
+}
+
+/* Nearest, ties to even: one more where the rest, of which all bits set would be nearly one, is more than half, or half
+ * and the last bit is set. A rest of 0 stays 0. */
+#ifdef __x86_64__
+#define RD_ROUND_UP(bits, suffix, above)                                                                               \
+    RD_INLINE v_u##bits round_up_u##bits(v_u##bits kept, v_u##bits rest)                                               \
+    {                                                                                                                  \
+        rd_x86_integer even = (rd_x86_integer)(~kept & 1);                                                             \
+        v_u##bits less = (v_u##bits)RD_X86(subs_##suffix)((rd_x86_integer)rest, even);                                 \
+        return above;                                                                                                  \
+    }
+#else
+#define RD_ROUND_UP(bits, suffix, above)                                                                               \
+    RD_INLINE v_u##bits round_up_u##bits(v_u##bits kept, v_u##bits rest)                                               \
+    {                                                                                                                  \
+        v_u##bits less = rest - ((v_u##bits)(rest != 0) & ~kept & 1);                                                  \
+        return above;                                                                                                  \
+    }
+#endif
+RD_ROUND_UP(int16, epu16, kept + (less >> 15))
+RD_ROUND_UP(int8, epu8, kept - (v_uint8)((v_int8)less < 0))
 
 /* ---- float16 ------------------------------------------------------------------------------------------------- */
 
@@ -162,6 +186,15 @@ RD_INLINE void pack_float16(const v_float32 from[4], v_uint8 to[4], bool exact)
         to[i] = (v_uint8)replace_above_uint16(halves, halves & 0x7fff, RD_HALF_INFINITY, 0x7e00);
     }
 }
+/* b * 1 + a is rounded once, so it is a + b. Zen 4 adds in the units that convert to and from float16, the busy ones
+ * here, but multiplies and adds in others. No lane is subnormal, which would slow down some processors. */
+RD_INLINE v_float32 combine_float16(rondo_op op, v_float32 a, v_float32 b)
+{
+#if RD_VECTOR_BYTES == 32
+    if (op == RONDO_SUM || op == RONDO_AVG) return _mm256_fmadd_ps(b, _mm256_set1_ps(1), a);
+#endif
+    return combine_float32(op, a, b);
+}
 RD_INLINE void order_float16(const v_float32 from[4], v_float32 to[4])
 {
     for (int i = 0; i < 4; i++) to[i] = from[i];
@@ -185,7 +218,7 @@ RD_INLINE void pack_bfloat16(const v_float32 from[4], v_uint8 to[4], bool exact)
     settle_float32(settled);
     for (int i = 0; i < 2; i++) {
         v_uint32 even = (v_uint32)settled[2 * i], odd = (v_uint32)settled[2 * i + 1];
-        to[i] = (v_uint8)round_up(upper_halves(even, odd), lower_halves(even, odd));
+        to[i] = (v_uint8)round_up_uint16(upper_halves(even, odd), lower_halves(even, odd));
     }
 }
 RD_INLINE void order_bfloat16(const v_float32 from[4], v_float32 to[4])

@@ -11,6 +11,7 @@
 struct rd_factors {
     double scale_double, divisor_double;
     float scale_float, divisor_float;
+    float reciprocal;          /* of divisor_float where that is a power of two, else 0 */
     struct rd_divider divider; /* for integers */
 };
 
@@ -57,8 +58,6 @@ struct rd_factors {
         for (int i = 0; i < 4; i++) a[i] = divide_##type(a[i], by->divider);                                           \
     }
 
-RD_INLINE v_float64 add_float64(v_float64 a, v_float64 b) { return a + b; }
-
 #define RD_FLOAT(type, scalar)                                                                                         \
     RD_LANES(type)                                                                                                     \
     RD_INLINE void pack_##type(const v_##type from[4], v_uint8 to[4], bool exact)                                      \
@@ -74,10 +73,13 @@ RD_INLINE v_float64 add_float64(v_float64 a, v_float64 b) { return a + b; }
         case RONDO_PROD: return a * b;                                                                                 \
         case RONDO_MAX: return max_##type(a, b);                                                                       \
         case RONDO_MIN: return min_##type(a, b);                                                                       \
-        default: return add_##type(a, b);                                                                              \
+        default: return a + b;                                                                                         \
         }                                                                                                              \
     }                                                                                                                  \
-    RD_INLINE v_##type scale_##type(v_##type a, const struct rd_factors *by) { return a * by->scale_##scalar; }         
+    RD_INLINE v_##type scale_##type(v_##type a, const struct rd_factors *by)                                           \
+    {                                                                                                                  \
+        return a * by->scale_##scalar;                                                                                 \
+    }
 
 RD_INTEGER(int8, uint8)
 RD_INTEGER(uint8, uint8)
@@ -92,10 +94,13 @@ RD_INLINE void finish_float64(v_float64 a[4], const struct rd_factors *by)
 {
     for (int i = 0; i < 4; i++) a[i] /= by->divisor_double;
 }
-
+/* A power of two has an exact reciprocal. Types that are scaled need none: it is 1 for them. */
 RD_INLINE void finish_float32(v_float32 a[4], const struct rd_factors *by)
 {
-    for (int i = 0; i < 4; i++) a[i] /= by->divisor_float;
+    if (by->reciprocal != 0)
+        for (int i = 0; i < 4; i++) a[i] *= by->reciprocal;
+    else
+        for (int i = 0; i < 4; i++) a[i] /= by->divisor_float;
 }
 
 #endif

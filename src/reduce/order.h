@@ -58,8 +58,10 @@ RD_INLINE v_uint8 choose_uint8(v_int8 sign, v_uint8 negative)
     {                                                                                                                  \
         const v_u##bits all = (v_u##bits){0} - 1, magnitude = all >> 1;                                                \
         v_u##bits larger = max_u##bits(a & magnitude, b & magnitude), chosen;                                          \
-        if (op == RONDO_MAX) chosen = choose_u##bits(max_##bits((v_##bits)a, (v_##bits)b), min_u##bits(a, b));         \
-        else chosen = choose_u##bits(min_##bits((v_##bits)a, (v_##bits)b), max_u##bits(a, b));                         \
+        if (op == RONDO_MAX)                                                                                           \
+            chosen = choose_u##bits(max_##bits((v_##bits)a, (v_##bits)b), min_u##bits(a, b));                          \
+        else                                                                                                           \
+            chosen = choose_u##bits(min_##bits((v_##bits)a, (v_##bits)b), max_u##bits(a, b));                          \
         return replace_above_u##bits(chosen, larger, infinity, nan);                                                   \
     }
 RD_ORDERED(float16, int16, 0x7c00, 0x7e00)

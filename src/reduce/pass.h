@@ -4,9 +4,10 @@
  *
  *   RD_TYPE     its name; the headers above have load_, pack_ and, for a narrow type, order_ and lanes_ of it
  *   RD_LANE     the name of its wide type, whose combine_, scale_ and finish_ they have
+ *   RD_COMBINE  whose combine_ it is, where that is not RD_LANE's
  *   RD_BYTES    of one element
  *   RD_WIDE     of one element in the wide type
- *   RD_ALIGNED  1 where load_aligned_ and pack_aligned_ exist (float8.h), else 0
+ *   RD_ALIGNED  1 where load_aligned_, pack_aligned_, special_ and multiply_ exist (float8.h, product8.h), else 0
  *   RD_ORDERED_TYPE  of order.h, which has maxima and minima only
  *
  * A step takes as many elements as fill 4 vectors of lanes, from every source, and writes them to every output. All
@@ -15,6 +16,9 @@
 #define RD_STEP (4 * RD_VECTOR_BYTES / RD_WIDE) /* elements */
 #define RD_NARROW_TYPE (RD_BYTES < RD_WIDE)
 #define RD_LANE_VECTOR RD_NAME(v, RD_LANE)
+#ifndef RD_COMBINE
+#define RD_COMBINE RD_LANE
+#endif
 
 /* Term k: a step of source[k] from `from` on. */
 RD_INLINE void RD_NAME(load_term, RD_TYPE)(const struct rd_call *call, struct rd_form form, int k,
@@ -33,7 +37,7 @@ RD_INLINE void RD_NAME(load_term, RD_TYPE)(const struct rd_call *call, struct rd
         RD_NAME(load, RD_TYPE)(from, to);
     }
 #ifndef RD_ORDERED_TYPE
-    if (form.op == RONDO_AVG && call->scaled && !(k == 0 && call->pass->first_partial))
+    if (form.op == RONDO_AVG && !form.aligned && call->scaled && !(k == 0 && call->pass->first_partial))
         for (int i = 0; i < 4; i++) to[i] = RD_NAME(scale, RD_LANE)(to[i], &call->factors);
 #endif
     if (k == 0 && call->touch) rd_touch_lines(from, RD_STEP * (wide ? RD_WIDE : RD_BYTES));
@@ -41,7 +45,7 @@ RD_INLINE void RD_NAME(load_term, RD_TYPE)(const struct rd_call *call, struct rd
 
 RD_INLINE void RD_NAME(add_term, RD_TYPE)(struct rd_form form, RD_LANE_VECTOR sum[4], const RD_LANE_VECTOR term[4])
 {
-    for (int i = 0; i < 4; i++) sum[i] = RD_NAME(combine, RD_LANE)(form.op, sum[i], term[i]);
+    for (int i = 0; i < 4; i++) sum[i] = RD_NAME(combine, RD_COMBINE)(form.op, sum[i], term[i]);
 }
 
 /* The sum of all terms, as it is stored. */
@@ -53,7 +57,7 @@ RD_INLINE void RD_NAME(pack_sum, RD_TYPE)(const struct rd_call *call, struct rd_
     if (call->pass->sources == 1) /* itself, but for a NaN, which combining makes the canonical one */
         RD_NAME(add_term, RD_TYPE)(form, sum, sum);
 #else
-    if (form.op == RONDO_AVG && call->divided) RD_NAME(finish, RD_LANE)(sum, &call->factors);
+    if (form.op == RONDO_AVG && call->divided && !form.aligned) RD_NAME(finish, RD_LANE)(sum, &call->factors);
 #endif
     if (form.out_wide) {
         RD_LANE_VECTOR order[4];
@@ -61,7 +65,7 @@ RD_INLINE void RD_NAME(pack_sum, RD_TYPE)(const struct rd_call *call, struct rd_
         RD_NAME(pack, RD_LANE)(order, to, exact);
 #if RD_ALIGNED
     } else if (form.aligned) {
-        RD_NAME(pack_aligned, RD_TYPE)(sum, to, exact);
+        RD_NAME(pack_aligned, RD_TYPE)(sum, to, form.two, form.op == RONDO_AVG && call->divided);
 #endif
     } else {
         RD_NAME(pack, RD_TYPE)(sum, to, exact);
@@ -84,30 +88,81 @@ RD_INLINE void RD_NAME(step, RD_TYPE)(const struct rd_call *call, struct rd_form
         store_vectors((unsigned char *)pass->output[o] + at * out_bytes, packed, RD_STEP * out_bytes);
 }
 
+#if RD_ALIGNED
+/* By way of float16, which has a form for every value. */
+static __attribute__((noinline)) void RD_NAME(rare_step, RD_TYPE)(const struct rd_call *call, rondo_op op, size_t at)
+{
+    if (op == RONDO_AVG)
+        RD_NAME(step, RD_TYPE)(call, (struct rd_form){.op = RONDO_AVG}, at);
+    else if (op == RONDO_PROD)
+        RD_NAME(step, RD_TYPE)(call, (struct rd_form){.op = RONDO_PROD}, at);
+    else
+        RD_NAME(step, RD_TYPE)(call, (struct rd_form){.op = RONDO_SUM}, at);
+}
+/* Whether any term of a step has no aligned form. */
+RD_INLINE bool RD_NAME(special_step, RD_TYPE)(const void *const *source, int sources, size_t at)
+{
+    v_uint8 largest = load_vector((const unsigned char *)source[0] + at) & 0x7f;
+    for (int k = 1; k < sources; k++)
+        largest = max_uint8(largest, load_vector((const unsigned char *)source[k] + at) & 0x7f);
+    return RD_NAME(special, RD_TYPE)(largest);
+}
+#define RD_SPECIAL_STEP RD_NAME(special_step, RD_TYPE)
+#define RD_RARE_STEP    RD_NAME(rare_step, RD_TYPE)
+#else
+#define RD_SPECIAL_STEP(source, sources, at) false
+#define RD_RARE_STEP(call, op, at)           (void)0
+#endif
+
 RD_INLINE size_t RD_NAME(steps, RD_TYPE)(const struct rd_call *call, struct rd_form form, size_t at)
 {
-    for (; call->pass->count - at >= RD_STEP; at += RD_STEP) RD_NAME(step, RD_TYPE)(call, form, at);
+    for (; call->pass->count - at >= RD_STEP; at += RD_STEP)
+        if (form.aligned && __builtin_expect(RD_SPECIAL_STEP(call->pass->source, call->pass->sources, at), 0))
+            RD_RARE_STEP(call, form.op, at);
+        else
+            RD_NAME(step, RD_TYPE)(call, form, at);
     return at;
 }
 
 #if RD_NARROW_TYPE || defined RD_ORDERED_TYPE
+/* false: a step for rare_step. */
+RD_INLINE bool RD_NAME(pair_step, RD_TYPE)(const struct rd_call *call, struct rd_form form, const unsigned char *first,
+                                           const unsigned char *second, v_uint8 packed[4])
+{
+    RD_LANE_VECTOR sum[4], term[4];
+#if RD_ALIGNED
+    const void *const both[] = {first, second};
+    if (form.op == RONDO_PROD) {
+        if (!RD_NAME(multiply, RD_TYPE)(load_vector(first), load_vector(second), packed)) return false;
+        if (call->touch) rd_touch_lines(first, RD_STEP);
+        return true;
+    }
+    if (form.aligned && RD_SPECIAL_STEP(both, 2, 0)) return false;
+#endif
+    RD_NAME(load_term, RD_TYPE)(call, form, 0, first, sum);
+    RD_NAME(load_term, RD_TYPE)(call, form, 1, second, term);
+    RD_NAME(add_term, RD_TYPE)(form, sum, term);
+    RD_NAME(pack_sum, RD_TYPE)(call, form, sum, packed);
+    return true;
+}
+
 /* The same for two sources and one or two outputs, with all that a step would look up known before the first: a step of
  * a narrow type is so few bytes that this is a third of its time. */
-RD_INLINE size_t RD_NAME(pair_steps, RD_TYPE)(const struct rd_call *call, rondo_op op, size_t at)
+RD_INLINE size_t RD_NAME(pair_steps, RD_TYPE)(const struct rd_call *call, rondo_op op, bool halves, size_t at)
 {
-    struct rd_form form = {op, false, false, RD_ALIGNED && op == RONDO_SUM};
+    struct rd_form form = {.op = op, .aligned = RD_ALIGNED && (op == RONDO_SUM || halves), .two = true};
     const struct rd_call here = *call;
     const unsigned char *first = call->pass->source[0], *second = call->pass->source[1];
     unsigned char *to = call->pass->output[0], *also = call->pass->outputs > 1 ? call->pass->output[1] : NULL;
     for (size_t count = call->pass->count; count - at >= RD_STEP; at += RD_STEP) {
-        RD_LANE_VECTOR sum[4], term[4];
         v_uint8 packed[4];
-        RD_NAME(load_term, RD_TYPE)(&here, form, 0, first + at * RD_BYTES, sum);
-        RD_NAME(load_term, RD_TYPE)(&here, form, 1, second + at * RD_BYTES, term);
-        RD_NAME(add_term, RD_TYPE)(form, sum, term);
-        RD_NAME(pack_sum, RD_TYPE)(&here, form, sum, packed);
-        store_vectors(to + at * RD_BYTES, packed, RD_STEP * RD_BYTES);
-        if (also) store_vectors(also + at * RD_BYTES, packed, RD_STEP * RD_BYTES);
+        size_t from = at * RD_BYTES;
+        if (__builtin_expect(RD_NAME(pair_step, RD_TYPE)(&here, form, first + from, second + from, packed), 1)) {
+            store_vectors(to + from, packed, RD_STEP * RD_BYTES);
+            if (also) store_vectors(also + from, packed, RD_STEP * RD_BYTES);
+        } else {
+            RD_RARE_STEP(call, op, at);
+        }
     }
     return at;
 }
@@ -117,16 +172,23 @@ RD_INLINE size_t RD_NAME(pair_steps, RD_TYPE)(const struct rd_call *call, rondo_
 RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_op op, size_t at)
 {
 #if RD_NARROW_TYPE
+    struct rd_form wide_to_wide = {.op = op, .first_wide = true, .out_wide = true};
+    struct rd_form from_wide = {.op = op, .first_wide = true}, to_wide = {.op = op, .out_wide = true};
     bool first_wide = call->pass->first_wide, out_wide = call->pass->out_wide;
-    if (first_wide && out_wide) return RD_NAME(steps, RD_TYPE)(call, (struct rd_form){op, true, true, false}, at);
-    if (first_wide) return RD_NAME(steps, RD_TYPE)(call, (struct rd_form){op, true, false, false}, at);
+    if (first_wide && out_wide) return RD_NAME(steps, RD_TYPE)(call, wide_to_wide, at);
+    if (first_wide) return RD_NAME(steps, RD_TYPE)(call, from_wide, at);
     if (out_wide || op == RONDO_MAX || op == RONDO_MIN) /* those of the narrow form never come here */
-        return RD_NAME(steps, RD_TYPE)(call, (struct rd_form){op, false, true, false}, at);
+        return RD_NAME(steps, RD_TYPE)(call, to_wide, at);
 #endif
 #if RD_NARROW_TYPE || defined RD_ORDERED_TYPE
-    if (call->pass->sources == 2 && call->pass->outputs <= 2) return RD_NAME(pair_steps, RD_TYPE)(call, op, at);
+    if (call->pass->sources == 2 && call->pass->outputs <= 2) {
+        if (RD_ALIGNED && op == RONDO_AVG && (!call->divided || call->reduction->ranks == 2))
+            return RD_NAME(pair_steps, RD_TYPE)(call, op, true, at);
+        return RD_NAME(pair_steps, RD_TYPE)(call, op, false, at);
+    }
 #endif
-    return RD_NAME(steps, RD_TYPE)(call, (struct rd_form){op, false, false, RD_ALIGNED && op == RONDO_SUM}, at);
+    struct rd_form narrow = {.op = op, .aligned = RD_ALIGNED && op == RONDO_SUM};
+    return RD_NAME(steps, RD_TYPE)(call, narrow, at);
 }
 
 #define RD_RUN(reduction, pass, op)                                                                                    \
@@ -137,13 +199,14 @@ RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_o
         if (at < pass->count) rd_part(&call, RD_STEP, at, pass->count - at);                                           \
     }
 #define RD_OPERATOR(name, op)                                                                                          \
-    static void RD_NAME(RD_TYPE, name)(const rd_reduction *reduction, const rd_pass *pass)                             \
-        RD_RUN(reduction, pass, op)
+    static void RD_NAME(RD_TYPE, name)(const rd_reduction *reduction, const rd_pass *pass) RD_RUN(reduction, pass, op)
 #define RD_ORDER(name, op)                                                                                             \
     static void RD_NAME(RD_TYPE, name)(const rd_reduction *reduction, const rd_pass *pass)                             \
     {                                                                                                                  \
-        if (!pass->first_wide && !pass->out_wide) RD_NAME(RD_NAME(ordered, RD_TYPE), name)(reduction, pass);           \
-        else RD_RUN(reduction, pass, op)                                                                               \
+        if (!pass->first_wide && !pass->out_wide)                                                                      \
+            RD_NAME(RD_NAME(ordered, RD_TYPE), name)(reduction, pass);                                                 \
+        else                                                                                                           \
+            RD_RUN(reduction, pass, op)                                                                                \
     }
 #if !defined RD_SAME_SUMS && !defined RD_ORDERED_TYPE /* signed integers take sums and products from the unsigned */
 RD_OPERATOR(sum, RONDO_SUM)
@@ -160,6 +223,8 @@ RD_OPERATOR(min, RONDO_MIN)
 RD_OPERATOR(avg, RONDO_AVG)
 #endif
 
+#undef RD_SPECIAL_STEP
+#undef RD_RARE_STEP
 #undef RD_RUN
 #undef RD_ORDER
 #undef RD_OPERATOR
@@ -168,6 +233,7 @@ RD_OPERATOR(avg, RONDO_AVG)
 #undef RD_LANE_VECTOR
 #undef RD_TYPE
 #undef RD_LANE
+#undef RD_COMBINE
 #undef RD_BYTES
 #undef RD_WIDE
 #undef RD_ALIGNED

@@ -148,21 +148,6 @@ RD_ORDER_FLOAT(float32, v_uint32)
 RD_ORDER_FLOAT(float64, v_uint64)
 #endif
 
-/* ---- Sums of float32 ----------------------------------------------------------------------------------------- */
-
-/* b * 1 + a is rounded once, so it is a + b. Some processors (Zen) add in the units that convert to and from float16,
- * which are the busy ones there, but multiply and add in others. */
-RD_INLINE v_float32 add_float32(v_float32 a, v_float32 b)
-{
-#if RD_VECTOR_BYTES == 64
-    return _mm512_fmadd_ps(b, _mm512_set1_ps(1), a);
-#elif RD_VECTOR_BYTES == 32
-    return _mm256_fmadd_ps(b, _mm256_set1_ps(1), a);
-#else
-    return a + b;
-#endif
-}
-
 /* ---- NaN ----------------------------------------------------------------------------------------------------- */
 
 /* Which NaN a processor makes of two depends on their order and on the instruction: every one that is stored is made
@@ -204,8 +189,8 @@ RD_CANONICAL_NAN(float64, v_uint64, 0x7ff8000000000000u)
     RD_INLINE v_u##bits replace_above_u##bits(v_u##bits value, v_u##bits magnitude, unsigned limit, unsigned with)     \
     {                                                                                                                  \
         __m512i than = _mm512_set1_##suffix((scalar)limit), other = _mm512_set1_##suffix((scalar)with);                \
-        return (v_u##bits)_mm512_mask_mov_##suffix(                                                                    \
-            (__m512i)value, _mm512_cmpgt_##suffix##_mask((__m512i)magnitude, than), other);                            \
+        return (v_u##bits)_mm512_mask_mov_##suffix((__m512i)value,                                                     \
+                                                   _mm512_cmpgt_##suffix##_mask((__m512i)magnitude, than), other);     \
     }
 #elif RD_VECTOR_BYTES == 32
 #define RD_REPLACE_ABOVE(bits, scalar, suffix)                                                                         \
