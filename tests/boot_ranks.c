@@ -199,7 +199,7 @@ static void on_greeted(void *context, int peer, int index, int fd, const rd_gree
 
 static const rd_member_ops ops = {.stop = on_stop, .wake = on_wake, .report = on_report, .greeted = on_greeted};
 
-static bool wait_counter(rank *r, const int *counter, int times, double seconds)
+static bool wait_counter(rank *r, const _Atomic int *counter, int times, double seconds)
 {
     int64_t deadline = rd_deadline(seconds);
     struct timespec at = {deadline / 1000000000, deadline % 1000000000};

@@ -61,7 +61,7 @@ typedef struct rank {
     pthread_cond_t changed;
     _Atomic int stops, wakes; /* read by tests without the lock */
     _Atomic int reports; /* times that this rank was asked */
-    int greetings;
+    _Atomic int greetings;
     struct {
         int peer, index, fd;
         rd_greeting greeting;
