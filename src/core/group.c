@@ -9,7 +9,6 @@
  */
 #include "core/group.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +30,7 @@ typedef struct rd_group {
     rd_split **splits;
     int split_count, split_room;
     rondo_result refused;
-    char why[RD_ERROR_BYTES];
+    char *why;
 } rd_group;
 
 /* NULL: this thread has no group open. Every call looks, so it must be found without a call. */
@@ -48,7 +47,7 @@ rondo_result rd_group_note(rondo_result result)
 {
     if (!group || group->refused != RONDO_SUCCESS || result == RONDO_SUCCESS) return result;
     group->refused = result;
-    snprintf(group->why, sizeof group->why, "%s", rd_last_error());
+    group->why = strdup(rd_last_error());
     return result;
 }
 
@@ -114,6 +113,7 @@ static void forget_all(void)
     free(group->splits);
     free(group->parties);
     free(group->starts);
+    free(group->why);
     free(group);
     group = NULL;
 }
