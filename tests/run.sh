@@ -23,8 +23,8 @@ one() { # NAME COMMAND...
 export -f one; export logs deadline
 list=$(for t in "$build"/tests/test_* "$here"/test_*.sh; do [ -x "$t" ] && [ ! -d "$t" ] && echo "$t"; done)
 [ -z "${ONLY-}" ] || list=$(grep -E "$ONLY" <<<"$list")
-# Those that measure time run alone, last.
-alone=$(grep -E 'test_(speed|timing)' <<<"$list"); list=$(grep -vE 'test_(speed|timing)' <<<"$list")
+# Those that measure time, or look for what is left behind, run alone, last.
+alone=$(grep -E 'test_(speed|timing|places)' <<<"$list"); list=$(grep -vE 'test_(speed|timing|places)' <<<"$list")
 xargs -r -P "$jobs" -I{} bash -c 'one "$(basename {})" {}' <<<"$list"
 [ -z "$alone" ] || xargs -r -P 1 -I{} bash -c 'one "$(basename {})" {}' <<<"$alone"
 passed=$(cat "$logs/.passed" 2>/dev/null | wc -l) failed=$(cat "$logs/.failed" 2>/dev/null | wc -l)
