@@ -38,7 +38,7 @@ say = @printf '  %-7s %s\n' $(1) $(2);
 endif
 
 # ---- What is built -------------------------------------------------------------------------------------------
-LIB_SRC  := $(wildcard $(addsuffix /*.c,src/base src/boot src/topo src/transport src/reduce src/ring src/core))
+LIB_SRC  := $(wildcard $(addsuffix /*.c,src/base src/boot src/topo src/transport src/reduce src/ring src/core src/ddp))
 CLI_SRC  := $(wildcard src/cli/*.c)
 TEST_SRC := $(wildcard tests/test_*.c)
 CHAOS_SRC := $(wildcard tests/chaos*.c)
