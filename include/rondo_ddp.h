@@ -257,6 +257,69 @@ RONDO_API rondo_result rondo_ddp_get_report(const rondo_ddp *ddp, rondo_ddp_repo
 /* Waits until what is under way is done or has failed. Pointers to views become NULL. NULL is fine. */
 RONDO_API rondo_result rondo_ddp_destroy(rondo_ddp *ddp);
 
+/* ---- Data parallel, as it was before ------------------------------------------------------------------------
+ *
+ * nn.DataParallel as PyTorch's users know it, to be measured beside the above: one process, a thread per device, and
+ * device 0 in the middle of everything. A step, with the caller's thread as device 0's:
+ *
+ *     forward    scatter     device 0 gives each device its part of the batch
+ *                replicate   and the parameters, each step anew
+ *                apply       all run the model on their parts
+ *                gather      device 0 collects their outputs
+ *     loss       the caller, on device 0, from all outputs at once: averaged over the batch
+ *     backward   scatter     device 0 gives each device the loss's slope by its outputs
+ *                apply       all run the model backward
+ *                reduce      device 0 adds up all gradients; one optimizer makes the step there
+ *
+ * Parts are as torch.chunk makes them: ceil(samples / devices) each, the last one smaller; there may be fewer parts than
+ * devices. Devices are threads with memory of their own on the host; everything is float32.
+ *
+ * A trap: a model that ends in its own loss has one output per device, not per sample (one_output), and gathering gives as
+ * many numbers as there are parts. Their mean is the loss of the batch only where the parts are equally large: 5 samples with
+ * losses 1 1 1 6 6 on two devices are gathered as 1 and 6, which make 3.5, and the batch's loss is 3. */
+typedef struct rondo_data_parallel_model {
+    size_t size;       /* sizeof(rondo_data_parallel_model) */
+    size_t parameters; /* of the whole model */
+    size_t inputs, outputs; /* of one sample; outputs with one_output: of one device */
+    int one_output;
+    /* On a device's thread: output = what the model makes of `samples` rows of input. A model that needs more for its way
+     * back than the input works it out again. */
+    void (*forward)(void *context, int device, const float *parameters, const float *input, size_t samples, float *output);
+    /* gradient += the slopes of the loss by the parameters, from those by the outputs. */
+    void (*backward)(void *context, int device, const float *parameters, const float *input, size_t samples,
+                     const float *output_gradient, float *gradient);
+    void *context;
+} rondo_data_parallel_model;
+
+typedef struct rondo_data_parallel rondo_data_parallel;
+
+/* devices: 1 to 64. parameters and gradient are device 0's, model->parameters elements each, and stay the caller's; the
+ * caller zeroes the gradient. */
+RONDO_API rondo_result rondo_data_parallel_create(rondo_data_parallel **dp, int devices, const rondo_data_parallel_model *model,
+                                                  float *parameters, float *gradient);
+
+/* input: samples (1 or more) rows; it must stay as it is until backward. output has room for a row per sample, or per
+ * device with one_output. *rows (may be NULL) is the number of rows there. */
+RONDO_API rondo_result rondo_data_parallel_forward(rondo_data_parallel *dp, const float *input, size_t samples, float *output,
+                                                   size_t *rows);
+
+/* After each forward, with as many rows: adds to the gradient. RONDO_INVALID_USAGE without a forward before. */
+RONDO_API rondo_result rondo_data_parallel_backward(rondo_data_parallel *dp, const float *output_gradient);
+
+/* One device in the last step, from the begin of forward to the end of backward. */
+typedef struct rondo_data_parallel_report {
+    size_t size;      /* sizeof(rondo_data_parallel_report), to be set before the call */
+    size_t samples;   /* of its part */
+    uint64_t held;    /* bytes of memory: device 0's are those of the caller's that it uses, too */
+    uint64_t in, out; /* bytes that it was given by another device, and that it gave */
+    double step_s, idle_s; /* how long the step took; how long this device waited for others */
+} rondo_data_parallel_report;
+
+RONDO_API rondo_result rondo_data_parallel_get_report(const rondo_data_parallel *dp, int device, rondo_data_parallel_report *report);
+
+/* NULL is fine. */
+RONDO_API void rondo_data_parallel_destroy(rondo_data_parallel *dp);
+
 #ifdef __cplusplus
 }
 #endif

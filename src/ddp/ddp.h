@@ -12,7 +12,8 @@
  *   sync.c     before a step: who takes part, buffers; join
  *   query.c    names, clipping, report
  *   convert.c  element types
- *   sampler.c  by itself
+ *
+ * sampler.c and data_parallel.c with devices.c are by themselves.
  */
 #ifndef RD_DDP_DDP_H
 #define RD_DDP_DDP_H
