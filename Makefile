@@ -59,6 +59,7 @@ $(BUILD)/obj/%.o: %.c
 # The same kernels once for each instruction set; chosen at run time.
 CFLAGS_kernels_portable = $(KERNEL_OPT)
 CFLAGS_limits_memory    = $(KERNEL_OPT)
+CFLAGS_dp_vs_ddp_net    = $(KERNEL_OPT)
 CFLAGS_kernels_avx2     = $(KERNEL_OPT) -mavx2 -mfma -mf16c
 CFLAGS_kernels_avx512   = $(KERNEL_OPT) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 
