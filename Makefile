@@ -39,7 +39,7 @@ say = @printf '  %-7s %s\n' $(1) $(2);
 endif
 
 # ---- What is built -------------------------------------------------------------------------------------------
-LIB_SRC  := $(wildcard $(addsuffix /*.c,src/base src/boot src/topo src/transport src/reduce src/ring src/core))
+LIB_SRC  := $(wildcard $(addsuffix /*.c,src/base src/boot src/topo src/transport src/reduce src/ring src/core src/ddp))
 CLI_SRC  := $(wildcard src/cli/*.c)
 TEST_SRC := $(wildcard tests/test_*.c)
 CHAOS_SRC := $(wildcard tests/chaos*.c)
@@ -61,6 +61,7 @@ $(BUILD)/obj/%.o: %.c
 # The same kernels once for each instruction set; chosen at run time.
 CFLAGS_kernels_portable = $(KERNEL_OPT)
 CFLAGS_limits_memory    = $(KERNEL_OPT)
+CFLAGS_dp_vs_ddp_net    = $(KERNEL_OPT)
 CFLAGS_kernels_avx2     = $(KERNEL_OPT) -mavx2 -mfma -mf16c
 CFLAGS_kernels_avx512   = $(KERNEL_OPT) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
 

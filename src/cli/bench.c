@@ -5,6 +5,7 @@
 #include "base/env.h"
 #include "base/status.h"
 #include "cli/cli.h"
+#include "cli/dp_vs_ddp.h"
 #include "cli/run.h"
 
 #include <stdio.h>
@@ -262,6 +263,7 @@ static int run_rank(const rd_bench_options *options)
 int rd_cli_bench(int argc, char **argv)
 {
     rd_bench_options options;
+    if (argc > 1 && strcmp(argv[1], "dp-vs-ddp") == 0) return rd_bench_dp_vs_ddp(argc - 1, argv + 1);
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--startup") == 0) return rd_bench_startup(argc, argv);
     int status = rd_bench_parse(&options, argc, argv);
