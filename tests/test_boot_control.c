@@ -265,7 +265,7 @@ static void test_abort(void **state)
         check_result(run, i, RONDO_ABORTED);
         if (i == 1) continue;
         assert_memory_equal(run->rank[i].text, "rank 1 (pid ", 12);
-        assert_non_null(strstr(run->rank[i].text, "): rondo_comm_abort() was called"));
+        assert_non_null(strstr(run->rank[i].text, ") reports: rondo_comm_abort() was called"));
     }
     run_free(run);
 }

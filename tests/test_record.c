@@ -57,7 +57,7 @@ static void differs(void **state)
                  "rondo_broadcast of 20 float16, root 1");
     expect(output, "\n  call 7 differs:\n    ranks 0-1, 3 called rondo_all_reduce of 5 float32, max\n"
                    "    rank 2 called rondo_broadcast of 20 float16, root 1\n");
-    expect(output, "does not match what rank ");
+    expect(output, "does not match: all ranks");
     merge("--json", 0, output);
     expect_json(output, "\"differs\":{\"number\":7,\"calls\":[");
     expect_json(output, "\"ranks\":[0,1,3]}");

@@ -331,7 +331,7 @@ void rd_member_announce(rd_member *member, rondo_result result, const char *text
     rd_rank *self = &member->ranks[member->job.rank];
     if (member->service == rd_service && !member->announced && self->state == RD_PRESENT) {
         rd_member_name(member, member->job.rank, name, sizeof name);
-        snprintf(line, sizeof line, "%s: %s", name, text);
+        snprintf(line, sizeof line, "%s reports: %s", name, text);
         member->announced = true;
         self->state = RD_LOST;
         self->result = result;

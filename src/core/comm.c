@@ -55,6 +55,13 @@ rondo_result rd_comm_enter(rondo_comm *comm, const char *function)
                    "%s: rondo_comm_finalize was called on this communicator; it can only be destroyed", function);
 }
 
+void rd_comm_tell(rondo_comm *comm, const char *text)
+{
+    if (atomic_exchange_explicit(&comm->busy, 1, memory_order_acquire)) return;
+    snprintf(comm->error, sizeof comm->error, "%s", text);
+    rd_comm_leave(comm);
+}
+
 void rd_comm_leave(rondo_comm *comm)
 {
     atomic_store_explicit(&comm->busy, 0, memory_order_release);

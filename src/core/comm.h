@@ -105,6 +105,8 @@ struct rondo_comm {
 /* RONDO_INVALID_USAGE when another thread is inside a call on it, or it is not started yet. */
 rondo_result rd_comm_enter(rondo_comm *comm, const char *function);
 void rd_comm_leave(rondo_comm *comm);
+/* Leaves a text where rondo_last_error(comm) finds it, unless a thread is inside. */
+void rd_comm_tell(rondo_comm *comm, const char *text);
 /* Frees what there is of it; whatever is not there is zero. */
 void rd_comm_discard(rondo_comm *comm);
 

@@ -173,39 +173,66 @@ static void describe_state(const rd_answer *answer, char *description, size_t by
     }
 }
 
-/* "rank 2 (pid 7 on h): call 7, rondo_all_gather of 15 float32; ranks 0, 1, 3-6: ..." */
+/* Ranks that are at the same. */
+typedef struct rd_alike {
+    char state[2 * RD_CALL_TEXT + 64];
+    int first, ranks;
+} rd_alike;
+
+enum { MOST_ALIKE = 12 };
+
+/* Sorts the ranks by what they are at; of[rank]: which kind, MOST_ALIKE for those beyond. Returns how many kinds. */
+static int sort_out(const rondo_comm *comm, const rd_answer *answers, rd_alike kinds[MOST_ALIKE], int *of)
+{
+    int n = 0;
+    for (int rank = 0; rank < comm->size; rank++) {
+        char state[sizeof kinds->state];
+        int kind = 0;
+        describe_state(&answers[rank], state, sizeof state);
+        while (kind < n && strcmp(kinds[kind].state, state)) kind++;
+        of[rank] = kind;
+        if (kind == MOST_ALIKE) continue;
+        if (kind == n) {
+            kinds[n] = (rd_alike){.first = rank};
+            memcpy(kinds[n++].state, state, sizeof state);
+        }
+        kinds[kind].ranks++;
+    }
+    return n;
+}
+
+/* "; ranks 0, 1, 3-6: ...", or for one "; rank 2 (pid 7 on h): ..." */
+static void say_kind(rd_text *text, const rondo_comm *comm, const rd_alike *kinds, const int *of, int kind)
+{
+    if (kinds[kind].ranks == 1) {
+        say(text, "; ");
+        say_rank(text, comm, kinds[kind].first);
+    } else {
+        say(text, "; ranks ");
+    }
+    for (int rank = 0; rank < comm->size && kinds[kind].ranks > 1; rank++) {
+        int last = rank;
+        if (of[rank] != kind) continue;
+        while (last + 1 < comm->size && of[last + 1] == kind) last++;
+        say(text, "%s%d", rank == kinds[kind].first ? "" : ", ", rank);
+        if (last > rank) say(text, "-%d", last);
+        rank = last;
+    }
+    say(text, ": %s", kinds[kind].state);
+}
+
+/* The fewest first: who differs from most is most likely the one to look at. */
 static void say_all_states(rd_text *text, const rondo_comm *comm, const rd_answer *answers)
 {
-    char state[RD_CALL_TEXT + 64], other[RD_CALL_TEXT + 64];
-    bool said[comm->size];
-    memset(said, 0, sizeof said);
-    for (int first = 0; first < comm->size; first++) {
-        int same = 0;
-        if (said[first]) continue;
-        describe_state(&answers[first], state, sizeof state);
-        rd_text list = *text;
-        for (int rank = first; rank < comm->size; rank++) {
-            describe_state(&answers[rank], other, sizeof other);
-            if (said[rank] || strcmp(state, other)) continue;
-            int last = rank;
-            for (; last + 1 < comm->size; last++) {
-                describe_state(&answers[last + 1], other, sizeof other);
-                if (strcmp(state, other)) break;
-            }
-            for (int i = rank; i <= last; i++) said[i] = true;
-            same += last - rank + 1;
-            say(&list, "%s%d", rank == first ? "; ranks " : ", ", rank);
-            if (last > rank) say(&list, "-%d", last);
-            rank = last;
-        }
-        if (same > 1) {
-            *text = list;
-        } else {
-            say(text, "; ");
-            say_rank(text, comm, first);
-        }
-        say(text, ": %s", state);
-    }
+    rd_alike *kinds = calloc(MOST_ALIKE, sizeof *kinds);
+    int *of = calloc((size_t)comm->size, sizeof *of);
+    int n = kinds && of ? sort_out(comm, answers, kinds, of) : 0;
+    for (int ranks = 1; ranks <= comm->size; ranks++)
+        for (int kind = 0; kind < n; kind++)
+            if (kinds[kind].ranks == ranks) say_kind(text, comm, kinds, of, kind);
+    if (n == MOST_ALIKE) say(text, "; and perhaps others");
+    free(kinds);
+    free(of);
 }
 
 /* Not yet, but perhaps in a moment, at call `number` or beyond. */
@@ -241,10 +268,13 @@ static rondo_result explain_mismatch(rd_task *task, const rd_op *op, const char 
         free(answers);
         return rd_comm_stopped(comm);
     }
-    say(&text, "%s does not match what ", what);
-    say_rank(&text, comm, op->failed->link->peer);
-    say(&text,
-        " called: the ranks must make the same calls in the same order, with the same type, operator, root and count");
+    say(&text, "%s does not match: all ranks must make the same calls in the same order, with the same type, operator, root "
+               "and count",
+        what);
+    if (!answers) {
+        say(&text, "; other than this was what came from ");
+        say_rank(&text, comm, op->failed->link->peer);
+    }
     if (answers) say_all_states(&text, comm, answers);
     free(answers);
     return rd_comm_end(comm, RONDO_MISMATCH, message);

@@ -245,7 +245,7 @@ static rondo_result run_calls(void)
     return result;
 }
 
-static rondo_result run(void)
+static rondo_result run_all(void)
 {
     if (group->refused != RONDO_SUCCESS)
         return rd_fail(group->refused,
@@ -254,8 +254,14 @@ static rondo_result run(void)
     if (group->start_count) RD_TRY(rd_start_all(group->starts, group->start_count));
     RD_TRY(enter_all());
     rondo_result result = run_calls();
-    for (int i = 0; i < group->count; i++) rd_comm_note(group->parties[i].comm, result);
     leave(group->count);
+    return result;
+}
+
+static rondo_result run(void)
+{
+    rondo_result result = run_all();
+    for (int i = 0; i < group->count && result != RONDO_SUCCESS; i++) rd_comm_tell(group->parties[i].comm, rd_last_error());
     return result;
 }
 
