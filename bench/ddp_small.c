@@ -27,7 +27,10 @@ static double seconds(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-static float term(int rank, int tensor) { return (float)((rank + 1) * (tensor % 31)); }
+static float term(int rank, int tensor)
+{
+    return (float)((rank + 1) * (tensor % 31));
+}
 
 static void fill(const gradients *g, int rank)
 {
@@ -101,7 +104,8 @@ int main(int argc, char **argv)
     if (r == RONDO_SUCCESS) r = rondo_ddp_create(&ddp, g->tensor, TENSORS, NULL, 0, comm, &config);
     if (r == RONDO_SUCCESS) r = measure(g, comm, ddp, &with);
     if (r == RONDO_SUCCESS) r = measure(g, comm, NULL, &without);
-    if (r != RONDO_SUCCESS) fprintf(stderr, "ddp_small: %s\n", rondo_last_error(NULL));
+    if (r != RONDO_SUCCESS)
+        fprintf(stderr, "ddp_small: %s\n", rondo_last_error(NULL));
     else if (rondo_comm_rank(comm) == 0)
         printf("%d ranks, %d gradients, %.1f MiB: in buckets %.2f ms, one by one %.2f ms, %.1f times as long\n",
                rondo_comm_size(comm), TENSORS, bytes / (1 << 20), with * 1e3, without * 1e3, without / with);

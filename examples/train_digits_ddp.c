@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * train_digits_ddp [-e EPOCHS] [-b BATCH] [FILE] - train_digits.c by rondo_ddp.h: the same network, the same batches, the
- * same losses, with gradients that travel while the backward pass goes on.
+ * train_digits_ddp [-e EPOCHS] [-b BATCH] [FILE] - train_digits.c by rondo_ddp.h: the same network, the same batches,
+ * the same losses, with gradients that travel while the backward pass goes on.
  *
  *     build/rondo run -n 4 -- build/examples/train_digits_ddp
  *
@@ -10,8 +10,8 @@
  *   2. rondo_ddp_ready after each layer of the backward pass, last layer first;
  *   3. rondo_ddp_wait before the optimizer, which each rank runs for itself.
  *
- * In train_digits.c one all-reduce at the end of a step carries all gradients. Here the backward pass goes layer by layer
- * over all of the rank's digits, so that a layer's gradient is complete, and can leave, while those before it are
+ * In train_digits.c one all-reduce at the end of a step carries all gradients. Here the backward pass goes layer by
+ * layer over all of the rank's digits, so that a layer's gradient is complete, and can leave, while those before it are
  * worked out. (The standard sizes would put all of this small network into one bucket; start() asks for smaller ones.)
  */
 #include <rondo_ddp.h>
@@ -31,7 +31,10 @@ static const int width[LAYERS + 1] = {PIXELS, 64, 32, CLASSES};
 static const char *const layer_name[LAYERS] = {"layer0", "layer1", "layer2"};
 
 /* A layer is a row for each of its units: a weight for each input, and the bias. */
-static size_t parameters_of(int layer) { return (size_t)(width[layer + 1] * (width[layer] + 1)); }
+static size_t parameters_of(int layer)
+{
+    return (size_t)(width[layer + 1] * (width[layer] + 1));
+}
 
 static const float rate = 0.05f, momentum = 0.9f;
 
@@ -131,8 +134,7 @@ static void first_parameters(job *j, uint64_t seed)
     for (int l = 0; l < LAYERS; l++) {
         float w = sqrtf(3.0f / (float)width[l]), *parameter = j->parameter[l];
         for (int o = 0; o < width[l + 1]; o++) {
-            for (int i = 0; i < width[l]; i++)
-                *parameter++ = w * ((float)(random_bits(&seed) >> 40) * 0x1p-23f - 1);
+            for (int i = 0; i < width[l]; i++) *parameter++ = w * ((float)(random_bits(&seed) >> 40) * 0x1p-23f - 1);
             *parameter++ = 0;
         }
     }
@@ -215,7 +217,8 @@ static rondo_result start(job *j)
     config.first_bucket_bytes = 1 << 10;
     config.bucket_bytes = 8 << 10;
     for (int l = 0; l < LAYERS; l++)
-        tensor[l] = (rondo_ddp_tensor){layer_name[l], j->parameter[l], parameters_of(l), RONDO_FLOAT32, &j->gradient[l]};
+        tensor[l] =
+            (rondo_ddp_tensor){layer_name[l], j->parameter[l], parameters_of(l), RONDO_FLOAT32, &j->gradient[l]};
     if (j->rank == 0) first_parameters(j, 3); /* the others get them */
     return rondo_ddp_create(&j->ddp, tensor, LAYERS, NULL, 0, j->comm, &config);
 }
@@ -224,8 +227,9 @@ static void tell(const job *j)
 {
     rondo_ddp_report report = {.size = sizeof report};
     if (j->rank || rondo_ddp_get_report(j->ddp, &report) != RONDO_SUCCESS) return;
-    printf("%d steps of %d buckets and %.1f KiB; in the last one %.0f of %.0f us of communication were hidden\n", (int)report.step,
-           report.buckets, (double)report.bytes / 1024, report.hidden_s * 1e6, report.communicating_s * 1e6);
+    printf("%d steps of %d buckets and %.1f KiB; in the last one %.0f of %.0f us of communication were hidden\n",
+           (int)report.step, report.buckets, (double)report.bytes / 1024, report.hidden_s * 1e6,
+           report.communicating_s * 1e6);
 }
 
 /* ---- Data and options ------------------------------------------------------------------------------------------- */
@@ -237,8 +241,10 @@ static int parse(const char *line, digit *d)
         char *end;
         long value = strtol(line, &end, 10), most = i < PIXELS ? 16 : CLASSES - 1;
         if (end == line || value < 0 || value > most || (i < PIXELS && *end != ',')) return 0;
-        if (i < PIXELS) d->pixel[i] = (float)value / 16;
-        else d->label = (int)value;
+        if (i < PIXELS)
+            d->pixel[i] = (float)value / 16;
+        else
+            d->label = (int)value;
         line = end + (i < PIXELS);
     }
     return 1;
@@ -257,8 +263,10 @@ static int read_digits(const char *path, digit **digits)
         fclose(file);
         return count;
     }
-    fprintf(stderr, "train_digits_ddp: %s:%d: %s\n", path, count + 1, file ? "must be 64 pixels from 0 to 16 and the digit, with "
-            "commas, in 10 lines or more" : strerror(errno));
+    fprintf(stderr, "train_digits_ddp: %s:%d: %s\n", path, count + 1,
+            file ? "must be 64 pixels from 0 to 16 and the digit, with "
+                   "commas, in 10 lines or more"
+                 : strerror(errno));
     if (file) fclose(file);
     return 0;
 }

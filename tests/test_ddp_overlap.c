@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_ddp_overlap.c - communication behind computation: with links so slow that messages wait rather than compute, and 16
- * equal buckets, a step takes at most 1.15 times as long as the longer of the two by itself.
+ * test_ddp_overlap.c - communication behind computation: with links so slow that messages wait rather than compute, and
+ * 16 equal buckets, a step takes at most 1.15 times as long as the longer of the two by itself.
  */
 #include "core/comm.h"
 #include "ranks.h"
@@ -82,9 +82,10 @@ static void hides(rondo_comm *comm, int rank, int n, void *context)
         if (both / longer < best) best = both / longer;
     }
     if (rank == 0)
-        printf("compute %.0f ms, communicate %.0f ms, both %.0f ms: best of all tries %.3f\n", compute * 1e3, communicate * 1e3,
-               both * 1e3, best);
-    CHECK(communicate > 0.5 * compute, "communication takes %g s of computation's %g s: not throttled", communicate, compute);
+        printf("compute %.0f ms, communicate %.0f ms, both %.0f ms: best of all tries %.3f\n", compute * 1e3,
+               communicate * 1e3, both * 1e3, best);
+    CHECK(communicate > 0.5 * compute, "communication takes %g s of computation's %g s: not throttled", communicate,
+          compute);
     CHECK(best <= 1.15, "a step takes %.3f times as long as the longer part", best);
     OK(rondo_ddp_destroy(ddp));
     for (int p = 0; p < BUCKETS; p++) free(m.value[p]);
