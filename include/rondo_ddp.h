@@ -105,9 +105,9 @@ RONDO_API void rondo_sampler_destroy(rondo_sampler *sampler);
  * Gradients. `gradient` points to the caller's pointer to the gradient. Where that is NULL at create, it becomes a
  * *view*: zeroed memory within the bucket, of the library's, from where the gradient is sent without a copy. Any other
  * pointer is the caller's memory; the gradient is copied from there and back. The pointer may be replaced at any time
- * outside of ready to wait: the library looks at it at each ready and at each wait, overwrites only pointers to its own
- * views, and rondo_ddp_view() says where the view is. So always use *gradient, not a copy of that pointer from before a
- * wait.
+ * outside of ready to wait: the library looks at it at each ready and at each wait, overwrites only NULL and pointers to
+ * its own views, and rondo_ddp_view() says where the view is. So always use *gradient, not a copy of that pointer from
+ * before a wait.
  *
  * Gradients that do not come. Without find_unused every parameter must be ready before wait; else wait fails on all
  * ranks with RONDO_INVALID_USAGE and names the parameter and the rank, and so does every later call (the next forward).
