@@ -3,8 +3,8 @@
  * rondo_ddp.h - data-parallel training: which samples each rank takes, and gradients that are averaged while the
  * backward pass still goes on.
  *
- * Results, errors and their texts are rondo.h's; rondo_last_error(NULL) has the text. Handles are one thread's at a time,
- * those of different communicators are independent, and there is no global state.
+ * Results, errors and their texts are rondo.h's; rondo_last_error(NULL) has the text. Handles are one thread's at a
+ * time, those of different communicators are independent, and there is no global state.
  */
 #ifndef RONDO_DDP_H
 #define RONDO_DDP_H
@@ -27,13 +27,14 @@ extern "C" {
  *     UNEVEN    0  1  2  3   4  5  6  7   8  9              UNEVEN   3, 3, 2, 2             2 6
  *
  * The order is the same on every platform and in every version. The generator is SplitMix64 (Steele, Lea and Flood,
- * "Fast splittable pseudorandom number generators", 2014), started at mix(seed) + epoch, where mix is its output function:
+ * "Fast splittable pseudorandom number generators", 2014), started at mix(seed) + epoch, where mix is its output
+ * function:
  *
  *     next:   state += 0x9e3779b97f4a7c15;  return mix(state)
  *     mix(z): z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;  z = (z ^ z >> 27) * 0x94d049bb133111eb;  return z ^ z >> 31
  *
- * and the permutation Fisher and Yates's: for i from the last place down to 1, swap place i with place next mod (i + 1),
- * where a draw below 2^64 mod (i + 1) is drawn again, so that all places are equally likely.
+ * and the permutation Fisher and Yates's: for i from the last place down to 1, swap place i with place
+ * next mod (i + 1), where a draw below 2^64 mod (i + 1) is drawn again, so that all places are equally likely.
  */
 
 /* What becomes of the places after the last full round of all ranks. */
@@ -44,12 +45,12 @@ typedef enum rondo_tail {
 } rondo_tail;
 
 typedef struct rondo_sampler_config {
-    size_t size;       /* sizeof(rondo_sampler_config) */
-    uint64_t samples;  /* in the data set; 0 is fine */
-    int world_size;    /* 1 or more */
-    int rank;          /* 0 to world_size - 1 */
-    int shuffle;       /* 0: in the data set's order, in every epoch */
-    uint64_t seed;     /* the same on every rank */
+    size_t size;      /* sizeof(rondo_sampler_config) */
+    uint64_t samples; /* in the data set; 0 is fine */
+    int world_size;   /* 1 or more */
+    int rank;         /* 0 to world_size - 1 */
+    int shuffle;      /* 0: in the data set's order, in every epoch */
+    uint64_t seed;    /* the same on every rank */
     rondo_tail tail;
 } rondo_sampler_config;
 
@@ -77,8 +78,9 @@ RONDO_API void rondo_sampler_destroy(rondo_sampler *sampler);
 
 /* ---- Distributed data parallel ------------------------------------------------------------------------------
  *
- * Every rank holds the whole model and works on its own samples. Gradients are put together in *buckets*, and a bucket's
- * all-reduce starts as soon as its last gradient is there, while the backward pass goes on with the layers before:
+ * Every rank holds the whole model and works on its own samples. Gradients are put together in *buckets*, and a
+ * bucket's all-reduce starts as soon as its last gradient is there, while the backward pass goes on with the layers
+ * before:
  *
  *     backward      | layer 9 | layer 8 | layer 7 | layer 6 | ...
  *     stream                            [ all-reduce 9 8    ][ all-reduce 7 6 ...
@@ -92,31 +94,33 @@ RONDO_API void rondo_sampler_destroy(rondo_sampler *sampler);
  *         rondo_ddp_wait(ddp)                        every rank has the same gradients
  *         the optimizer, one in each process; then the gradients are zeroed, as in any training
  *
- * A step is the calls up to wait. From forward to wait no other call may be made on comm; a program that needs one splits
- * itself a communicator.
+ * A step is the calls up to wait. From forward to wait no other call may be made on comm; a program that needs one
+ * splits itself a communicator.
  *
- * Buckets are filled from the last parameter to the first, for that is about the order in which gradients come, each with
- * parameters of one type until it has reached its size. They are all-reduced in the same order on every rank. After the
- * first synchronised step they are made anew, in the order in which gradients came on rank 0. All views move then.
+ * Buckets are filled from the last parameter to the first, for that is about the order in which gradients come, each
+ * with parameters of one type until it has reached its size. They are all-reduced in the same order on every rank.
+ * After the first synchronised step they are made anew, in the order in which gradients came on rank 0. All views move
+ * then.
  *
- * Gradients. `gradient` points to the caller's pointer to the gradient. Where that is NULL at create, it becomes a *view*:
- * zeroed memory within the bucket, of the library's, from where the gradient is sent without a copy. Any other pointer
- * is the caller's memory; the gradient is copied from there and back. The pointer may be replaced at any time outside of
- * ready to wait: the library looks at it at each ready and at each wait, overwrites only pointers to its own views, and
- * rondo_ddp_view() says where the view is. So always use *gradient, not a copy of that pointer from before a wait.
+ * Gradients. `gradient` points to the caller's pointer to the gradient. Where that is NULL at create, it becomes a
+ * *view*: zeroed memory within the bucket, of the library's, from where the gradient is sent without a copy. Any other
+ * pointer is the caller's memory; the gradient is copied from there and back. The pointer may be replaced at any time
+ * outside of ready to wait: the library looks at it at each ready and at each wait, overwrites only NULL and pointers to
+ * its own views, and rondo_ddp_view() says where the view is. So always use *gradient, not a copy of that pointer from
+ * before a wait.
  *
  * Gradients that do not come. Without find_unused every parameter must be ready before wait; else wait fails on all
  * ranks with RONDO_INVALID_USAGE and names the parameter and the rank, and so does every later call (the next forward).
- * With find_unused a parameter counts as zero on a rank where it was not ready since the last synchronised step, whatever
- * its gradient holds. Where it was not ready on any rank, its gradient is left as it is, everywhere.
+ * With find_unused a parameter counts as zero on a rank where it was not ready since the last synchronised step,
+ * whatever its gradient holds. Where it was not ready on any rank, its gradient is left as it is, everywhere.
  *
  * A failure of the communicator stays: every later call returns it, with the same text. */
 
 /* One parameter or buffer. All strings and arrays of these may be freed after create; the values and the pointers to
  * gradients must stay until destroy. */
 typedef struct rondo_ddp_tensor {
-    const char *name;  /* unlike all others */
-    void *data;        /* count elements */
+    const char *name; /* unlike all others */
+    void *data;       /* count elements */
     size_t count;
     rondo_dtype dtype; /* parameters: float16, bfloat16, float32 or float64; buffers: any */
     void **gradient;   /* parameters: see above; buffers: NULL */
@@ -155,17 +159,18 @@ typedef enum rondo_ddp_compression {
 
 /* One bucket, as a hook sees it. */
 typedef struct rondo_ddp_bucket {
-    size_t size;       /* sizeof(rondo_ddp_bucket) */
+    size_t size; /* sizeof(rondo_ddp_bucket) */
     int index, buckets;
-    void *data;        /* count elements: this rank's gradients, then the result */
+    void *data; /* count elements: this rank's gradients, then the result */
     size_t count;
     rondo_dtype dtype;
 } rondo_ddp_bucket;
 
 /* In place of a bucket's all-reduce. start is called when the bucket is full, by ready or wait, and gives its calls to
- * the stream (or makes them with NULL and holds up the backward pass); finish, unless it is NULL, is called by wait when
- * the stream is done with them. After that data must be the average over all ranks (AVERAGE) or the sum (SUM, WEIGHTED),
- * or what the hook takes for it, and the same bits on all ranks. Ranks must make the same calls. A failure is wait's. */
+ * the stream (or makes them with NULL and holds up the backward pass); finish, unless it is NULL, is called by wait
+ * when the stream is done with them. After that data must be the average over all ranks (AVERAGE) or the sum (SUM,
+ * WEIGHTED), or what the hook takes for it, and the same bits on all ranks. Ranks must make the same calls. A failure
+ * is wait's. */
 typedef struct rondo_ddp_hook {
     size_t size; /* sizeof(rondo_ddp_hook) */
     rondo_result (*start)(void *context, const rondo_ddp_bucket *bucket, rondo_comm *comm, rondo_stream *stream);
@@ -180,7 +185,7 @@ typedef struct rondo_ddp_config {
     rondo_ddp_reduce reduce;
     rondo_ddp_buffers buffers;
     rondo_ddp_join_mode join;
-    int find_unused;           /* 1: parameters may get no gradient; costs one element of message for each */
+    int find_unused; /* 1: parameters may get no gradient; costs one element of message for each */
     rondo_ddp_compression compression;
     const rondo_ddp_hook *hook; /* NULL: an all-reduce; not together with compression */
 } rondo_ddp_config;
@@ -191,9 +196,9 @@ typedef struct rondo_ddp_config {
 
 typedef struct rondo_ddp rondo_ddp;
 
-/* All ranks of comm call it with the same tensors, in the same order, and the same settings: else it fails on all of them
- * with RONDO_INVALID_ARGUMENT and names the first that differs, and the rank. Then all have rank 0's values. comm stays
- * the caller's and must outlive *ddp. parameters: 1 or more; buffers may be NULL with 0. config: NULL means
+/* All ranks of comm call it with the same tensors, in the same order, and the same settings: else it fails on all of
+ * them with RONDO_INVALID_ARGUMENT and names the first that differs, and the rank. Then all have rank 0's values. comm
+ * stays the caller's and must outlive *ddp. parameters: 1 or more; buffers may be NULL with 0. config: NULL means
  * RONDO_DDP_CONFIG_INIT. Keeps as much memory as the gradients take (half more with compression). */
 RONDO_API rondo_result rondo_ddp_create(rondo_ddp **ddp, const rondo_ddp_tensor *parameters, int parameter_count,
                                         const rondo_ddp_tensor *buffers, int buffer_count, rondo_comm *comm,
@@ -202,8 +207,8 @@ RONDO_API rondo_result rondo_ddp_create(rondo_ddp **ddp, const rondo_ddp_tensor 
 /* Before each forward pass on a batch of `samples` (1 or more; used by WEIGHTED and BUFFERS_MEAN). Takes care of the
  * buffers and of ranks that have joined; communicates nothing where there are neither buffers nor WEIGHTED nor join,
  * and within no_sync; where it communicates it waits for the other ranks. *active (may be NULL) is the number of ranks
- * that take part in this step: 0 with JOIN_STOP when one has joined, and then there is no step: call join. The call may be
- * left out where it communicates nothing. */
+ * that take part in this step: 0 with JOIN_STOP when one has joined, and then there is no step: call join. The call may
+ * be left out where it communicates nothing. */
 RONDO_API rondo_result rondo_ddp_forward(rondo_ddp *ddp, size_t samples, int *active);
 
 /* The gradient of parameter `index` is complete. Starts the all-reduce of its bucket if that was the last one. Once in
@@ -227,24 +232,24 @@ RONDO_API rondo_result rondo_ddp_join(rondo_ddp *ddp);
 /* Buffers as forward would make them: before an evaluation or a checkpoint. All ranks call it between steps. */
 RONDO_API rondo_result rondo_ddp_sync_buffers(rondo_ddp *ddp);
 
-/* After wait: where the Euclidean norm of all gradients together is more than max_norm (above 0), scales them to it. *norm
- * (may be NULL) is the norm before. Pointers that are NULL are left out. Communicates nothing: all ranks have the same
- * gradients, and get the same bits. Where the norm is infinite or NaN it changes nothing. */
+/* After wait: where the Euclidean norm of all gradients together is more than max_norm (above 0), scales them to it.
+ * *norm (may be NULL) is the norm before. Pointers that are NULL are left out. Communicates nothing: all ranks have the
+ * same gradients, and get the same bits. Where the norm is infinite or NaN it changes nothing. */
 RONDO_API rondo_result rondo_ddp_clip(rondo_ddp *ddp, double max_norm, double *norm);
 
 /* *view = where the view of that parameter's gradient is, until the next wait. */
 RONDO_API rondo_result rondo_ddp_view(rondo_ddp *ddp, int index, void **view);
 
-/* For checkpoints. Tensors have the names that they were given, no prefix is added. Numbers go over the parameters, then
- * the buffers; *name stays until destroy. find takes the names of PyTorch's wrapper too: leading "module." is skipped
- * where the name is not found as it is. */
+/* For checkpoints. Tensors have the names that they were given, no prefix is added. Numbers go over the parameters,
+ * then the buffers; *name stays until destroy. find takes the names of PyTorch's wrapper too: leading "module." is
+ * skipped where the name is not found as it is. */
 RONDO_API rondo_result rondo_ddp_name(const rondo_ddp *ddp, int number, const char **name);
 RONDO_API rondo_result rondo_ddp_find(const rondo_ddp *ddp, const char *name, int *number);
 
 /* The last synchronised step of this rank. */
 typedef struct rondo_ddp_report {
-    size_t size;            /* sizeof(rondo_ddp_report), to be set before the call */
-    uint64_t step;          /* synchronised steps so far */
+    size_t size;   /* sizeof(rondo_ddp_report), to be set before the call */
+    uint64_t step; /* synchronised steps so far */
     int buckets;
     uint64_t bytes;         /* of all buckets' messages as they travelled (with a hook: as it got them) */
     double communicating_s; /* while buckets were under way, from the first one's start */
@@ -271,20 +276,21 @@ RONDO_API rondo_result rondo_ddp_destroy(rondo_ddp *ddp);
  *                apply       all run the model backward
  *                reduce      device 0 adds up all gradients; one optimizer makes the step there
  *
- * Parts are as torch.chunk makes them: ceil(samples / devices) each, the last one smaller; there may be fewer parts than
- * devices. Devices are threads with memory of their own on the host; everything is float32.
+ * Parts are as torch.chunk makes them: ceil(samples / devices) each, the last one smaller; there may be fewer parts
+ * than devices. Devices are threads with memory of their own on the host; everything is float32.
  *
- * A trap: a model that ends in its own loss has one output per device, not per sample (one_output), and gathering gives as
- * many numbers as there are parts. Their mean is the loss of the batch only where the parts are equally large: 5 samples with
- * losses 1 1 1 6 6 on two devices are gathered as 1 and 6, which make 3.5, and the batch's loss is 3. */
+ * A trap: a model that ends in its own loss has one output per device, not per sample (one_output), and gathering gives
+ * as many numbers as there are parts. Their mean is the loss of the batch only where the parts are equally large: 5
+ * samples with losses 1 1 1 6 6 on two devices are gathered as 1 and 6, which make 3.5, and the batch's loss is 3. */
 typedef struct rondo_data_parallel_model {
-    size_t size;       /* sizeof(rondo_data_parallel_model) */
-    size_t parameters; /* of the whole model */
+    size_t size;            /* sizeof(rondo_data_parallel_model) */
+    size_t parameters;      /* of the whole model */
     size_t inputs, outputs; /* of one sample; outputs with one_output: of one device */
     int one_output;
-    /* On a device's thread: output = what the model makes of `samples` rows of input. A model that needs more for its way
-     * back than the input works it out again. */
-    void (*forward)(void *context, int device, const float *parameters, const float *input, size_t samples, float *output);
+    /* On a device's thread: output = what the model makes of `samples` rows of input. A model that needs more for its
+     * way back than the input works it out again. */
+    void (*forward)(void *context, int device, const float *parameters, const float *input, size_t samples,
+                    float *output);
     /* gradient += the slopes of the loss by the parameters, from those by the outputs. */
     void (*backward)(void *context, int device, const float *parameters, const float *input, size_t samples,
                      const float *output_gradient, float *gradient);
@@ -295,27 +301,29 @@ typedef struct rondo_data_parallel rondo_data_parallel;
 
 /* devices: 1 to 64. parameters and gradient are device 0's, model->parameters elements each, and stay the caller's; the
  * caller zeroes the gradient. */
-RONDO_API rondo_result rondo_data_parallel_create(rondo_data_parallel **dp, int devices, const rondo_data_parallel_model *model,
-                                                  float *parameters, float *gradient);
+RONDO_API rondo_result rondo_data_parallel_create(rondo_data_parallel **dp, int devices,
+                                                  const rondo_data_parallel_model *model, float *parameters,
+                                                  float *gradient);
 
 /* input: samples (1 or more) rows; it must stay as it is until backward. output has room for a row per sample, or per
  * device with one_output. *rows (may be NULL) is the number of rows there. */
-RONDO_API rondo_result rondo_data_parallel_forward(rondo_data_parallel *dp, const float *input, size_t samples, float *output,
-                                                   size_t *rows);
+RONDO_API rondo_result rondo_data_parallel_forward(rondo_data_parallel *dp, const float *input, size_t samples,
+                                                   float *output, size_t *rows);
 
 /* After each forward, with as many rows: adds to the gradient. RONDO_INVALID_USAGE without a forward before. */
 RONDO_API rondo_result rondo_data_parallel_backward(rondo_data_parallel *dp, const float *output_gradient);
 
 /* One device in the last step, from the begin of forward to the end of backward. */
 typedef struct rondo_data_parallel_report {
-    size_t size;      /* sizeof(rondo_data_parallel_report), to be set before the call */
-    size_t samples;   /* of its part */
-    uint64_t held;    /* bytes of memory: device 0's are those of the caller's that it uses, too */
-    uint64_t in, out; /* bytes that it was given by another device, and that it gave */
+    size_t size;           /* sizeof(rondo_data_parallel_report), to be set before the call */
+    size_t samples;        /* of its part */
+    uint64_t held;         /* bytes of memory: device 0's are those of the caller's that it uses, too */
+    uint64_t in, out;      /* bytes that it was given by another device, and that it gave */
     double step_s, idle_s; /* how long the step took; how long this device waited for others */
 } rondo_data_parallel_report;
 
-RONDO_API rondo_result rondo_data_parallel_get_report(const rondo_data_parallel *dp, int device, rondo_data_parallel_report *report);
+RONDO_API rondo_result rondo_data_parallel_get_report(const rondo_data_parallel *dp, int device,
+                                                      rondo_data_parallel_report *report);
 
 /* NULL is fine. */
 RONDO_API void rondo_data_parallel_destroy(rondo_data_parallel *dp);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_data_parallel.c - parts as torch.chunk makes them, outputs and gradients as one device would have them, what goes
- * through device 0, and the trap of gathering scalars.
+ * test_data_parallel.c - parts as torch.chunk makes them, outputs and gradients as one device would have them, what
+ * goes through device 0, and the trap of gathering scalars.
  */
 #include "rondo_ddp.h"
 #include "test.h"
@@ -13,14 +13,16 @@
 enum { IN = 3, OUT = 2, PARAMETERS = IN * OUT, MOST = 40 };
 
 /* output = input times a matrix. */
-static void forward(void *context, int device, const float *parameters, const float *input, size_t samples, float *output)
+static void forward(void *context, int device, const float *parameters, const float *input, size_t samples,
+                    float *output)
 {
     size_t *seen = context;
     seen[device] = samples;
     for (size_t s = 0; s < samples; s++)
         for (int o = 0; o < OUT; o++) {
             output[s * OUT + (size_t)o] = 0;
-            for (int i = 0; i < IN; i++) output[s * OUT + (size_t)o] += parameters[o * IN + i] * input[s * IN + (size_t)i];
+            for (int i = 0; i < IN; i++)
+                output[s * OUT + (size_t)o] += parameters[o * IN + i] * input[s * IN + (size_t)i];
         }
 }
 
@@ -32,12 +34,14 @@ static void backward(void *context, int device, const float *parameters, const f
     (void)parameters;
     for (size_t s = 0; s < samples; s++)
         for (int o = 0; o < OUT; o++)
-            for (int i = 0; i < IN; i++) gradient[o * IN + i] += output_gradient[s * OUT + (size_t)o] * input[s * IN + (size_t)i];
+            for (int i = 0; i < IN; i++)
+                gradient[o * IN + i] += output_gradient[s * OUT + (size_t)o] * input[s * IN + (size_t)i];
 }
 
 static const size_t parts[][6] = {
     /* samples, devices: the parts */
-    {10, 4, 3, 3, 3, 1}, {5, 4, 2, 2, 1, 0}, {5, 2, 3, 2, 0, 0}, {4, 4, 1, 1, 1, 1}, {2, 4, 1, 1, 0, 0}, {7, 1, 7, 0, 0, 0},
+    {10, 4, 3, 3, 3, 1}, {5, 4, 2, 2, 1, 0}, {5, 2, 3, 2, 0, 0},
+    {4, 4, 1, 1, 1, 1},  {2, 4, 1, 1, 0, 0}, {7, 1, 7, 0, 0, 0},
 };
 
 static void matches_one_device(const size_t *part)
@@ -90,7 +94,8 @@ static void devices_do_what_one_would(void **state)
 }
 
 /* A model that averages its own loss over its part. */
-static void own_loss(void *context, int device, const float *parameters, const float *input, size_t samples, float *output)
+static void own_loss(void *context, int device, const float *parameters, const float *input, size_t samples,
+                     float *output)
 {
     (void)context;
     (void)device;

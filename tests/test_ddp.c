@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_ddp.c - what ranks agree on at create, gradients as views and copied, accumulation (case 35), gradients that do not
- * come (case 33), tensors that differ (case 34).
+ * test_ddp.c - what ranks agree on at create, gradients as views and copied, accumulation (case 35), gradients that do
+ * not come (case 33), tensors that differ (case 34).
  */
 #include "ranks.h"
 #include "rondo_ddp.h"
@@ -34,10 +34,16 @@ static void make_model(model *m, int rank, bool own)
     }
 }
 
-static float *grad(const model *m, int p) { return m->gradient[p]; }
+static float *grad(const model *m, int p)
+{
+    return m->gradient[p];
+}
 
 /* Element i of parameter p on rank r: sums and halves are exact. */
-static float term(int r, int p, int i) { return (float)(8 * (r + 1) * (p + 1) + 2 * i); }
+static float term(int r, int p, int i)
+{
+    return (float)(8 * (r + 1) * (p + 1) + 2 * i);
+}
 
 static void add_terms(const model *m, int rank, int p)
 {
@@ -177,7 +183,8 @@ static void replaces(rondo_comm *comm, int rank, int n, void *context)
         OK(rondo_ddp_wait(ddp));
         for (int p = 0; p < 3; p++) check_average(&m, n, p, 1);
         OK(rondo_ddp_view(ddp, 1, &view));
-        CHECK(m.gradient[1] == before || (step == 0 && m.gradient[1] == view), "step %d: the pointer was replaced", step);
+        CHECK(m.gradient[1] == before || (step == 0 && m.gradient[1] == view), "step %d: the pointer was replaced",
+              step);
     }
     OK(rondo_ddp_destroy(ddp));
     CHECK(m.gradient[1] == other && !m.gradient[0], "pointers after destroy");
@@ -277,7 +284,8 @@ static void searches(rondo_comm *comm, int rank, int n, void *context)
             float sum = 0;
             for (int r = 0; r < n; r++) sum += r != 1 ? term(r, 2, i) : 0;
             float expected = nowhere ? 77 : sum / (float)n;
-            CHECK(grad(&m, 2)[i] == expected, "step %d: %g, expected %g", step, (double)grad(&m, 2)[i], (double)expected);
+            CHECK(grad(&m, 2)[i] == expected, "step %d: %g, expected %g", step, (double)grad(&m, 2)[i],
+                  (double)expected);
         }
     }
     /* What came within no_sync has come. */
@@ -312,7 +320,8 @@ static const struct {
 } differences[OTHERS] = {
     [FEWER] = {1, "rank 1 was given parameter 1 'c', 3 elements of float32, where rank 0 was given parameter 1 'b', 7"},
     [ORDER] = {2, "rank 2 was given parameter 2 'd', 3 elements of float32, where rank 0 was given parameter 2 'c', 3"},
-    [TYPE] = {1, "rank 1 was given parameter 1 'b', 7 elements of float16, where rank 0 was given parameter 1 'b', 7 elements of float32"},
+    [TYPE] = {1, "rank 1 was given parameter 1 'b', 7 elements of float16, where rank 0 was given parameter 1 'b', 7 "
+                 "elements of float32"},
     [NAME] = {2, "rank 2 was given parameter 0 'x', 5 elements of float32, where rank 0 was given parameter 0 'a', 5"},
     [COUNT] = {1, "rank 1 was given parameter 3 'd', 2 elements of float32, where rank 0 was given parameter 3 'd', 3"},
     [MORE] = {0, "rank 1 was given no more tensors, where rank 0 was given buffer 0 's', 3 elements"},
@@ -333,8 +342,15 @@ static void differs(rondo_comm *comm, int rank, int n, void *context)
     make_model(&m, rank, false);
     if (rank == differences[what].rank) {
         rondo_ddp_tensor *t = m.tensor, swapped = t[2];
-        if (what == FEWER) { t[1] = t[2]; t[2] = t[3]; params = 3; }
-        if (what == ORDER) { t[2] = t[3]; t[3] = swapped; }
+        if (what == FEWER) {
+            t[1] = t[2];
+            t[2] = t[3];
+            params = 3;
+        }
+        if (what == ORDER) {
+            t[2] = t[3];
+            t[3] = swapped;
+        }
         if (what == TYPE) t[1].dtype = RONDO_FLOAT16;
         if (what == NAME) t[0].name = "x";
         if (what == COUNT) t[3].count = 2;
@@ -344,7 +360,8 @@ static void differs(rondo_comm *comm, int rank, int n, void *context)
     CHECK(rondo_ddp_create(&ddp, m.tensor, params, &buffer, buffers, comm, &config) == RONDO_INVALID_ARGUMENT, "%s",
           rondo_last_error(NULL));
     CHECK(!ddp && !m.gradient[0], "something was left");
-    CHECK(strstr(rondo_last_error(NULL), differences[what].said), "'%s' lacks '%s'", rondo_last_error(NULL), differences[what].said);
+    CHECK(strstr(rondo_last_error(NULL), differences[what].said), "'%s' lacks '%s'", rondo_last_error(NULL),
+          differences[what].said);
     make_model(&m, rank, false);
     OK(rondo_ddp_create(&ddp, m.tensor, 4, NULL, 0, comm, NULL)); /* and the next one goes well */
     OK(rondo_ddp_destroy(ddp));
@@ -359,10 +376,11 @@ static void case_34_tensors_that_differ(void **state)
 /* What is wrong on one rank is said on all. */
 static void wrongs(rondo_comm *comm, int rank, int n, void *context)
 {
-    static const char *const said[] = {"parameter 1 has no name", "parameter 2 'c': data is NULL", "two tensors are named 'a'",
-                                       "parameter 0 'a': type 0; it must be float16, bfloat16, float32 or float64",
-                                       "config->bucket_bytes is 0", "config->reduce is 9; it must be from 0 to 2",
-                                       "parameter 3 'd': gradient is NULL"};
+    static const char *const said[] = {
+        "parameter 1 has no name",          "parameter 2 'c': data is NULL",
+        "two tensors are named 'a'",        "parameter 0 'a': type 0; it must be float16, bfloat16, float32 or float64",
+        "config->bucket_bytes is 0",        "config->reduce is 9; it must be from 0 to 2",
+        "parameter 3 'd': gradient is NULL"};
     (void)n;
     (void)context;
     for (int k = 0; k < 7; k++) {
@@ -380,7 +398,8 @@ static void wrongs(rondo_comm *comm, int rank, int n, void *context)
             if (k == 6) m.tensor[3].gradient = NULL;
         }
         CHECK(rondo_ddp_create(&ddp, m.tensor, 4, NULL, 0, comm, &config) == RONDO_INVALID_ARGUMENT, "%d", k);
-        CHECK(strstr(rondo_last_error(NULL), said[k]) && strstr(rondo_last_error(NULL), "on rank 1"), "%s", rondo_last_error(NULL));
+        CHECK(strstr(rondo_last_error(NULL), said[k]) && strstr(rondo_last_error(NULL), "on rank 1"), "%s",
+              rondo_last_error(NULL));
     }
     CHECK(rondo_ddp_ready(NULL, 0) == RONDO_INVALID_ARGUMENT, "NULL");
     OK(rondo_ddp_destroy(NULL));
@@ -396,12 +415,9 @@ int main(void)
 {
     alarm((unsigned)(120 * test_slowness()));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_rank_gets_the_average),
-        cmocka_unit_test(case_35_accumulation),
-        cmocka_unit_test(pointers_may_be_replaced),
-        cmocka_unit_test(case_33_without_search),
-        cmocka_unit_test(case_33_with_search),
-        cmocka_unit_test(case_34_tensors_that_differ),
+        cmocka_unit_test(every_rank_gets_the_average),   cmocka_unit_test(case_35_accumulation),
+        cmocka_unit_test(pointers_may_be_replaced),      cmocka_unit_test(case_33_without_search),
+        cmocka_unit_test(case_33_with_search),           cmocka_unit_test(case_34_tensors_that_differ),
         cmocka_unit_test(one_rank_s_arguments_fail_all),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_ddp_buckets.c - which parameter goes into which bucket, that buckets leave while gradients are still missing, their
- * order after the first step, the report, hooks and compressed buckets.
+ * test_ddp_buckets.c - which parameter goes into which bucket, that buckets leave while gradients are still missing,
+ * their order after the first step, the report, hooks and compressed buckets.
  */
 #include "ddp/ddp.h"
 #include "ranks.h"
@@ -16,8 +16,8 @@
 
 /* ---- The plan ---- */
 
-static void expect_plan(const size_t *count, const rondo_dtype *dtype, int params, size_t first, size_t bytes, const int *expected,
-                        int buckets)
+static void expect_plan(const size_t *count, const rondo_dtype *dtype, int params, size_t first, size_t bytes,
+                        const int *expected, int buckets)
 {
     rd_ddp_param param[8] = {0};
     int order[8], of_place[8];
@@ -64,7 +64,10 @@ static model *make_model(void)
     return m;
 }
 
-static float term(int rank, int p, int i) { return (float)((rank + 1) * ((i % 13) - 5) * 2 + 4 * p) / 8; }
+static float term(int rank, int p, int i)
+{
+    return (float)((rank + 1) * ((i % 13) - 5) * 2 + 4 * p) / 8;
+}
 
 static void fill(const model *m, int rank, int p)
 {
@@ -156,13 +159,15 @@ static void first_bucket_leaves_early(void **state)
     remove(trace_file);
     for (int r = 0; r < RANKS; r++) {
         if (first_sent[r] >= last_ready[r])
-            fail_msg("rank %d: first slice at %lu, last ready at %lu", r, (unsigned long)first_sent[r], (unsigned long)last_ready[r]);
+            fail_msg("rank %d: first slice at %lu, last ready at %lu", r, (unsigned long)first_sent[r],
+                     (unsigned long)last_ready[r]);
     }
 }
 
 /* ---- The order of arrival ---- */
 
-/* Gradients come 0, 3, 1, 4, 2, 5 on rank 0, otherwise elsewhere: from the second step on buckets are {0, 3}, {1, 4}, ... on all. */
+/* Gradients come 0, 3, 1, 4, 2, 5 on rank 0, otherwise elsewhere: from the second step on buckets are {0, 3}, {1, 4},
+ * ... on all. */
 static void arrives(rondo_comm *comm, int rank, int n, void *context)
 {
     static const int of_0[LAYERS] = {0, 3, 1, 4, 2, 5};
@@ -182,8 +187,8 @@ static void arrives(rondo_comm *comm, int rank, int n, void *context)
         OK(rondo_ddp_wait(ddp));
         check_all(m, n, 0);
         for (int b = 0; b < 3; b++)
-            CHECK(ddp->bucket[b].member[0] == of_0[2 * b] && ddp->bucket[b].member[1] == of_0[2 * b + 1], "bucket %d has %d", b,
-                  ddp->bucket[b].member[0]);
+            CHECK(ddp->bucket[b].member[0] == of_0[2 * b] && ddp->bucket[b].member[1] == of_0[2 * b + 1],
+                  "bucket %d has %d", b, ddp->bucket[b].member[0]);
     }
     CHECK(m->gradient[0] != before, "views stayed where they were");
     OK(rondo_ddp_destroy(ddp));
@@ -214,7 +219,8 @@ static void compresses(rondo_comm *comm, int rank, int n, void *context)
         for (int step = 0; step < 2; step++) {
             for (int p = LAYERS - 1; p >= 0; p--) {
                 fill(m, rank, p);
-                for (int i = 0; i < EACH; i += 7) ((float *)m->gradient[p])[i] += 1e-3f * (float)rank; /* more bits than fit */
+                for (int i = 0; i < EACH; i += 7)
+                    ((float *)m->gradient[p])[i] += 1e-3f * (float)rank; /* more bits than fit */
                 OK(rondo_ddp_ready(ddp, p));
             }
             OK(rondo_ddp_wait(ddp));
@@ -274,7 +280,10 @@ static rondo_result finish_vote(void *context, const rondo_ddp_bucket *bucket)
 
 static rondo_result refuse(void *context, const rondo_ddp_bucket *bucket, rondo_comm *comm, rondo_stream *stream)
 {
-    (void)context; (void)bucket; (void)comm; (void)stream;
+    (void)context;
+    (void)bucket;
+    (void)comm;
+    (void)stream;
     return RONDO_INVALID_USAGE;
 }
 
@@ -312,7 +321,8 @@ static void votes(rondo_comm *comm, int rank, int n, void *context)
     CHECK(r == RONDO_INVALID_USAGE && rondo_ddp_wait(ddp) == RONDO_INVALID_USAGE, "a hook that fails");
     OK(rondo_ddp_destroy(ddp));
     config.compression = RONDO_DDP_AS_FLOAT16;
-    CHECK(rondo_ddp_create(&ddp, m->tensor, 1, NULL, 0, comm, &config) == RONDO_INVALID_ARGUMENT, "a hook and compression");
+    CHECK(rondo_ddp_create(&ddp, m->tensor, 1, NULL, 0, comm, &config) == RONDO_INVALID_ARGUMENT,
+          "a hook and compression");
     for (int b = 0; b < 3; b++) free(v.sign[b]);
     free(m);
 }
@@ -334,13 +344,17 @@ static void conversions_round_to_nearest_even(void **state)
     for (int t = 0; t < 2; t++)
         for (uint32_t bits = 0; bits < 0xffff; bits++) {
             uint16_t half = (uint16_t)bits, next = (uint16_t)(bits + 1), got;
-            double value = rd_ddp_get(&half, 0, types[t]), above = rd_ddp_get(&next, 0, types[t]), middle = (value + above) / 2;
+            double value = rd_ddp_get(&half, 0, types[t]), above = rd_ddp_get(&next, 0, types[t]),
+                   middle = (value + above) / 2;
             if (isnan(value)) continue;
             rd_ddp_put(&got, 0, types[t], value);
             assert_int_equal(got, half);
             if (!isfinite(value) || !isfinite(above) || (half >> 15) != (next >> 15)) continue;
             uint16_t even = half & 1 ? next : half;
-            const struct { double value; uint16_t expected; } near[] = {
+            const struct {
+                double value;
+                uint16_t expected;
+            } near[] = {
                 {middle, even}, {middle + (above - middle) * 1e-9, next}, {middle + (value - middle) * 1e-9, half}};
             for (int k = 0; k < 3; k++) {
                 rd_ddp_put(&got, 0, types[t], near[k].value);
@@ -381,8 +395,10 @@ static void mixes(rondo_comm *comm, int rank, int n, void *context)
     OK(rondo_ddp_wait(ddp));
     for (int p = 0; p < 4; p++)
         for (size_t i = 0; i < COUNT; i++) {
-            double got = rd_ddp_get(gradient[p], i, dtype[p]), expected = (double)(i % 5) * n * (n + 1) * (2 * n + 1) / 6;
-            CHECK(fabs(got - expected) <= 0.004 * expected, "parameter %d element %zu: %g, expected %g", p, i, got, expected);
+            double got = rd_ddp_get(gradient[p], i, dtype[p]),
+                   expected = (double)(i % 5) * n * (n + 1) * (2 * n + 1) / 6;
+            CHECK(fabs(got - expected) <= 0.004 * expected, "parameter %d element %zu: %g, expected %g", p, i, got,
+                  expected);
         }
     OK(rondo_ddp_destroy(ddp));
 }

@@ -95,7 +95,8 @@ static void buffers_of(rondo_comm *comm, int rank, int n, void *context)
         OK(rondo_all_gather(&all[rank], all, 1, RONDO_FLOAT64, comm, NULL));
         first = all[0];
         for (int r = 1; r < n; r++)
-            CHECK((all[r] == first) == (mode != RONDO_DDP_BUFFERS_OWN), "mode %d: rank %d has %g, rank 0 %g", mode, r, all[r], first);
+            CHECK((all[r] == first) == (mode != RONDO_DDP_BUFFERS_OWN), "mode %d: rank %d has %g, rank 0 %g", mode, r,
+                  all[r], first);
         OK(rondo_ddp_destroy(ddp));
         free(m.big);
     }
@@ -156,7 +157,10 @@ static void sums_and_weights(void **state)
 /* ---- Uneven inputs ---- */
 
 /* Rank r has 2 + r batches, in another epoch 4 - r. */
-static int batches(int rank, int epoch) { return epoch ? 4 - rank : 2 + rank; }
+static int batches(int rank, int epoch)
+{
+    return epoch ? 4 - rank : 2 + rank;
+}
 
 static void joins(rondo_comm *comm, int rank, int n, void *context)
 {
@@ -196,7 +200,8 @@ static void joins(rondo_comm *comm, int rank, int n, void *context)
         all[0][rank] = m.weight[3];
         all[1][rank] = m.statistic[0];
         for (int k = 0; k < 2; k++) OK(rondo_all_gather(&all[k][rank], all[k], 1, RONDO_FLOAT32, comm, NULL));
-        for (int r = 0; r < n; r++) CHECK(all[0][r] == m.weight[3] && all[1][r] == m.statistic[0], "rank %d differs after join", r);
+        for (int r = 0; r < n; r++)
+            CHECK(all[0][r] == m.weight[3] && all[1][r] == m.statistic[0], "rank %d differs after join", r);
         int last = epoch ? 0 : n - 1; /* that is the one that made all steps */
         if (config.join != RONDO_DDP_JOIN_STOP) CHECK(rank != last || steps == longest, "%d steps", steps);
     }
@@ -228,7 +233,8 @@ static void join_is_refused(rondo_comm *comm, int rank, int n, void *context)
     (void)context;
     make_model(&m, rank);
     OK(rondo_ddp_create(&ddp, m.parameter, 1, NULL, 0, comm, NULL));
-    CHECK(rondo_ddp_join(ddp) == RONDO_INVALID_USAGE && strstr(rondo_last_error(NULL), "JOIN_NONE"), "%s", rondo_last_error(NULL));
+    CHECK(rondo_ddp_join(ddp) == RONDO_INVALID_USAGE && strstr(rondo_last_error(NULL), "JOIN_NONE"), "%s",
+          rondo_last_error(NULL));
     OK(rondo_ddp_destroy(ddp));
     config.join = RONDO_DDP_JOIN_STOP;
     OK(rondo_ddp_create(&ddp, m.parameter, 1, NULL, 0, comm, &config));
@@ -261,7 +267,8 @@ static void dies(rondo_comm *comm, int rank, int n, void *context)
     gradient(&m, 1);
     rondo_result r = rondo_ddp_ready(ddp, 0);
     if (r == RONDO_SUCCESS) r = rondo_ddp_wait(ddp);
-    CHECK(r == RONDO_REMOTE_ERROR && strstr(rondo_last_error(NULL), "rank 1"), "%d: %s", (int)r, rondo_last_error(NULL));
+    CHECK(r == RONDO_REMOTE_ERROR && strstr(rondo_last_error(NULL), "rank 1"), "%d: %s", (int)r,
+          rondo_last_error(NULL));
     CHECK(rondo_ddp_forward(ddp, 1, NULL) == RONDO_REMOTE_ERROR && strstr(rondo_last_error(NULL), "rank 1"), "%s",
           rondo_last_error(NULL));
     rondo_ddp_destroy(ddp);
@@ -278,8 +285,10 @@ static void a_death_is_told(void **state)
 
 static void clips(rondo_comm *comm, int rank, int n, void *context)
 {
-    static const char *const named[][2] = {{"weight", "weight"}, {"module.weight", "weight"}, {"module.module.mean", "mean"},
-                                           {"big", "big"}, {"module.", NULL}, {"weigh", NULL}, {"odule.weight", NULL}};
+    static const char *const named[][2] = {
+        {"weight", "weight"},  {"module.weight", "weight"}, {"module.module.mean", "mean"},
+        {"big", "big"},        {"module.", NULL},           {"weigh", NULL},
+        {"odule.weight", NULL}};
     rondo_ddp *ddp = NULL;
     const char *name = NULL;
     int number = -1;

@@ -82,7 +82,8 @@ static void union_is_the_data_set(void **state)
                 }
                 assert_int_equal(taken, total);
                 for (uint64_t i = 0; i < samples; i++) once += times[i] > 0;
-                assert_int_equal(once, tails[t] == RONDO_TAIL_DROP ? samples / (uint64_t)world * (uint64_t)world : samples);
+                assert_int_equal(once,
+                                 tails[t] == RONDO_TAIL_DROP ? samples / (uint64_t)world * (uint64_t)world : samples);
             }
 }
 
@@ -155,12 +156,23 @@ static void wrong_arguments_are_named(void **state)
 {
     (void)state;
     rondo_sampler_config good = {sizeof good, 10, 4, 1, 1, 0, RONDO_TAIL_PAD}, c = good;
-    c.world_size = 0; refused(c, "world_size is 0; the world has 1 rank or more");
-    c = good; c.rank = 4; refused(c, "rank is 4; in a world of 4 it must be from 0 to 3");
-    c = good; c.rank = -1; refused(c, "rank is -1");
-    c = good; c.tail = (rondo_tail)3; refused(c, "tail is 3");
-    c = good; c.samples = UINT64_MAX; refused(c, "samples is 18446744073709551615");
-    c = good; c.size = 3; refused(c, "config->size is 3");
+    c.world_size = 0;
+    refused(c, "world_size is 0; the world has 1 rank or more");
+    c = good;
+    c.rank = 4;
+    refused(c, "rank is 4; in a world of 4 it must be from 0 to 3");
+    c = good;
+    c.rank = -1;
+    refused(c, "rank is -1");
+    c = good;
+    c.tail = (rondo_tail)3;
+    refused(c, "tail is 3");
+    c = good;
+    c.samples = UINT64_MAX;
+    refused(c, "samples is 18446744073709551615");
+    c = good;
+    c.size = 3;
+    refused(c, "config->size is 3");
     assert_int_equal(rondo_sampler_create(NULL, &good), RONDO_INVALID_ARGUMENT);
     rondo_sampler *s = make(10, 4, 3, RONDO_TAIL_UNEVEN, 0, 0);
     uint64_t sample = 77;
@@ -175,12 +187,9 @@ int main(void)
 {
     alarm(60);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shares_are_as_in_pytorch),
-        cmocka_unit_test(union_is_the_data_set),
-        cmocka_unit_test(order_is_the_same_everywhere),
-        cmocka_unit_test(epochs_and_seeds_differ),
-        cmocka_unit_test(all_orders_are_equally_likely),
-        cmocka_unit_test(wrong_arguments_are_named),
+        cmocka_unit_test(shares_are_as_in_pytorch),      cmocka_unit_test(union_is_the_data_set),
+        cmocka_unit_test(order_is_the_same_everywhere),  cmocka_unit_test(epochs_and_seeds_differ),
+        cmocka_unit_test(all_orders_are_equally_likely), cmocka_unit_test(wrong_arguments_are_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,6 +19,7 @@ static const char help[] =
     "Measures all_reduce (default), reduce_scatter, all_gather, broadcast, reduce, gather, scatter, all_to_all,\n"
     "sendrecv (each rank sends to the next and receives from the one before) or barrier per message size, beside what\n"
     "this machine allows. Starts its ranks itself, or joins those that `rondo run`, torchrun or mpirun started.\n"
+    "dp-vs-ddp trains a network in two ways instead: rondo bench dp-vs-ddp --help.\n"
     "\n"
     "  -n, --ranks N           ranks to start (2)\n"
     "  -b, --min-bytes SIZE    first size (8); K, M and G are powers of 1024\n"

@@ -25,7 +25,8 @@ static const char help[] =
     "      --steps N           steps that are measured (10)\n"
     "  -h, --help              this text\n"
     "\n"
-    "step: median time of a step. idle: how long device 0, and the others on average, waited in it. memory: parameters,\n"
+    "step: median time of a step. idle: how long device 0, and the others on average, waited in it. memory: "
+    "parameters,\n"
     "gradients, the units of their samples; on device 0 of dp also the whole batch. through 0: what device 0 takes\n"
     "and gives in a step; for ddp 2(N-1)/N of the buckets, both ways.\n";
 
@@ -44,8 +45,9 @@ static double apart(const float *a, const float *b, size_t count)
 static void print_row(int ranks, const char *name, const rd_versus_row *row)
 {
     const double mib = 1 << 20;
-    printf("%5d  %-4s %9.2f %9.2f %11.2f %10.2f %12.2f %10.2f\n", ranks, name, row->step_s * 1e3, row->idle_first_s * 1e3,
-           row->idle_others_s * 1e3, row->held_first / mib, row->held_others / mib, row->through_first / mib);
+    printf("%5d  %-4s %9.2f %9.2f %11.2f %10.2f %12.2f %10.2f\n", ranks, name, row->step_s * 1e3,
+           row->idle_first_s * 1e3, row->idle_others_s * 1e3, row->held_first / mib, row->held_others / mib,
+           row->through_first / mib);
     fflush(stdout);
 }
 
@@ -53,12 +55,12 @@ static void print_head(const rd_versus_options *o)
 {
     char machine[512];
     rd_bench_machine(machine, sizeof machine);
-    printf("# Rondo %d.%d.%d: DataParallel beside DistributedDataParallel on %s\n", RONDO_VERSION_MAJOR, RONDO_VERSION_MINOR,
-           RONDO_VERSION_PATCH, machine);
-    printf("# %d layers of %d, %.1f MiB of parameters; batches of %d; medians of %d steps\n", o->net.layers, o->net.width,
-           (double)rd_net_parameters(&o->net) * sizeof(float) / (1 << 20), o->batch, o->steps);
-    printf("%5s  %-4s %9s %9s %11s %10s %12s %10s\n", "ranks", "way", "step ms", "idle 0", "idle others", "memory 0", "their memory",
-           "through 0");
+    printf("# Rondo %d.%d.%d: DataParallel beside DistributedDataParallel on %s\n", RONDO_VERSION_MAJOR,
+           RONDO_VERSION_MINOR, RONDO_VERSION_PATCH, machine);
+    printf("# %d layers of %d, %.1f MiB of parameters; batches of %d; medians of %d steps\n", o->net.layers,
+           o->net.width, (double)rd_net_parameters(&o->net) * sizeof(float) / (1 << 20), o->batch, o->steps);
+    printf("%5s  %-4s %9s %9s %11s %10s %12s %10s\n", "ranks", "way", "step ms", "idle 0", "idle others", "memory 0",
+           "their memory", "through 0");
     printf("%5s  %-4s %9s %9s %11s %10s %12s %10s\n", "", "", "", "ms", "ms", "MiB", "MiB", "MiB");
 }
 
@@ -69,8 +71,10 @@ static int measure(const rd_versus_options *o)
     float *parameters = malloc(2 * count * sizeof *parameters);
     double worst = 0;
     bool good = parameters != NULL;
-    if (!good) fprintf(stderr, "%s: no memory for %zu parameters; lower --layers or --width\n", who, count);
-    else print_head(o);
+    if (!good)
+        fprintf(stderr, "%s: no memory for %zu parameters; lower --layers or --width\n", who, count);
+    else
+        print_head(o);
     for (int k = 0; k < o->runs && good; k++) {
         rd_versus_row row = {0};
         good = rd_versus_ddp(o, o->ranks[k], parameters, &row); /* first: it forks */
@@ -110,8 +114,12 @@ static int list_value(const char *text, rd_versus_options *o)
 int rd_bench_dp_vs_ddp(int argc, char **argv)
 {
     static const struct option known[] = {
-        {"ranks", required_argument, NULL, 'n'}, {"layers", required_argument, NULL, 'l'}, {"width", required_argument, NULL, 'w'},
-        {"batch", required_argument, NULL, 'b'}, {"steps", required_argument, NULL, 's'},  {"help", no_argument, NULL, 'h'},
+        {"ranks", required_argument, NULL, 'n'},
+        {"layers", required_argument, NULL, 'l'},
+        {"width", required_argument, NULL, 'w'},
+        {"batch", required_argument, NULL, 'b'},
+        {"steps", required_argument, NULL, 's'},
+        {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
     rd_versus_options o = {.net = {4, 512}, .batch = 64, .steps = 10, .ranks = {2, 4, 8}, .runs = 3};

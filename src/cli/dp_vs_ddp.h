@@ -31,12 +31,13 @@ void rd_net_samples(const rd_net *net, size_t first, size_t count, float *input,
 
 /* units: layer by layer, each with a row for each sample; the first are the inputs, the last the outputs. */
 void rd_net_forward(const rd_net *net, const float *parameters, float *units, size_t samples);
-/* slopes, laid out as units, hold the loss's slopes by this layer's outputs; adds to the layer's gradient (not the whole
- * net's), and works out the slopes by its inputs. */
-void rd_net_backward(const rd_net *net, int layer, const float *parameters, const float *units, float *slopes, size_t samples,
-                     float *gradient);
+/* slopes, laid out as units, hold the loss's slopes by this layer's outputs; adds to the layer's gradient (not the
+ * whole net's), and works out the slopes by its inputs. */
+void rd_net_backward(const rd_net *net, int layer, const float *parameters, const float *units, float *slopes,
+                     size_t samples, float *gradient);
 /* Of the mean of (output - target)^2 / 2 over a batch of `batch` samples. */
-void rd_net_loss_slopes(const rd_net *net, const float *output, const float *target, size_t samples, size_t batch, float *slopes);
+void rd_net_loss_slopes(const rd_net *net, const float *output, const float *target, size_t samples, size_t batch,
+                        float *slopes);
 
 /* ---- Both ways ---- */
 

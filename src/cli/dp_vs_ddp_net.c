@@ -10,11 +10,20 @@
 
 enum { LANES = 16 };
 
-size_t rd_net_layer(const rd_net *net) { return (size_t)net->width * ((size_t)net->width + 1); }
+size_t rd_net_layer(const rd_net *net)
+{
+    return (size_t)net->width * ((size_t)net->width + 1);
+}
 
-size_t rd_net_parameters(const rd_net *net) { return (size_t)net->layers * rd_net_layer(net); }
+size_t rd_net_parameters(const rd_net *net)
+{
+    return (size_t)net->layers * rd_net_layer(net);
+}
 
-size_t rd_net_units(const rd_net *net) { return ((size_t)net->layers + 1) * (size_t)net->width; }
+size_t rd_net_units(const rd_net *net)
+{
+    return ((size_t)net->layers + 1) * (size_t)net->width;
+}
 
 /* From -1 to 1, by number (SplitMix64). */
 static float chance(uint64_t number)
@@ -68,8 +77,8 @@ static float dot(const float *a, const float *b, size_t count)
     return sum;
 }
 
-void rd_net_backward(const rd_net *net, int layer, const float *parameters, const float *units, float *slopes, size_t samples,
-                     float *gradient)
+void rd_net_backward(const rd_net *net, int layer, const float *parameters, const float *units, float *slopes,
+                     size_t samples, float *gradient)
 {
     size_t width = (size_t)net->width, l = (size_t)layer;
     const float *w = parameters + l * rd_net_layer(net);
@@ -85,7 +94,8 @@ void rd_net_backward(const rd_net *net, int layer, const float *parameters, cons
     }
 }
 
-void rd_net_loss_slopes(const rd_net *net, const float *output, const float *target, size_t samples, size_t batch, float *slopes)
+void rd_net_loss_slopes(const rd_net *net, const float *output, const float *target, size_t samples, size_t batch,
+                        float *slopes)
 {
     for (size_t i = 0; i < samples * (size_t)net->width; i++) slopes[i] = (output[i] - target[i]) / (float)batch;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dp_vs_ddp_run.c - the same steps twice: by one process with a thread per device, and by a process per rank. Both add up
- * the same gradients of the same batch, so both end with the same parameters but for roundings.
+ * dp_vs_ddp_run.c - the same steps twice: by one process with a thread per device, and by a process per rank. Both add
+ * up the same gradients of the same batch, so both end with the same parameters but for roundings.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -40,7 +40,8 @@ typedef struct dp_side {
     float *units[RD_TEAM_RANKS], *slopes[RD_TEAM_RANKS];
 } dp_side;
 
-static void dp_forward(void *context, int device, const float *parameters, const float *input, size_t samples, float *output)
+static void dp_forward(void *context, int device, const float *parameters, const float *input, size_t samples,
+                       float *output)
 {
     const dp_side *side = context;
     size_t row = samples * (size_t)side->net->width;
@@ -76,8 +77,8 @@ static rondo_result dp_step(rondo_data_parallel *dp, const rd_versus_options *o,
     return RONDO_SUCCESS;
 }
 
-static rondo_result dp_report(const rondo_data_parallel *dp, const rd_versus_options *o, int devices, rd_versus_row *row,
-                              double *idle_first, double *idle_others)
+static rondo_result dp_report(const rondo_data_parallel *dp, const rd_versus_options *o, int devices,
+                              rd_versus_row *row, double *idle_first, double *idle_others)
 {
     rondo_data_parallel_report report = {.size = sizeof report};
     *idle_others = row->held_others = 0;
@@ -99,7 +100,7 @@ static rondo_result dp_report(const rondo_data_parallel *dp, const rd_versus_opt
 static rondo_result dp_train(rondo_data_parallel *dp, const rd_versus_options *o, int devices, const dp_data *d,
                              float *parameters, rd_versus_row *row)
 {
-    double step[RD_VERSUS_STEPS], first[RD_VERSUS_STEPS], others[RD_VERSUS_STEPS];
+    double step[RD_VERSUS_STEPS] = {0}, first[RD_VERSUS_STEPS] = {0}, others[RD_VERSUS_STEPS] = {0};
     for (int s = -1; s < o->steps; s++) { /* the first one is not counted: it meets memory for the first time */
         int at = s < 0 ? 0 : s;
         int64_t from = rd_now();
@@ -115,14 +116,17 @@ static rondo_result dp_train(rondo_data_parallel *dp, const rd_versus_options *o
 
 bool rd_versus_dp(const rd_versus_options *o, int devices, float *parameters, rd_versus_row *row)
 {
-    size_t batch = (size_t)o->batch, rows = batch * (size_t)o->net.width, part = (batch + (size_t)devices - 1) / (size_t)devices;
+    size_t batch = (size_t)o->batch, rows = batch * (size_t)o->net.width,
+           part = (batch + (size_t)devices - 1) / (size_t)devices;
     size_t units = part * rd_net_units(&o->net), count = rd_net_parameters(&o->net);
     dp_side side = {.net = &o->net};
-    rondo_data_parallel_model model = {sizeof model, count, (size_t)o->net.width, (size_t)o->net.width, 0, dp_forward, dp_backward, &side};
+    rondo_data_parallel_model model = {sizeof model, count, (size_t)o->net.width, (size_t)o->net.width, 0, dp_forward,
+                                       dp_backward,  &side};
     rondo_data_parallel *dp = NULL;
     rondo_result result = RONDO_SYSTEM_ERROR;
     float *all = calloc(4 * rows + count + 2 * units * (size_t)devices, sizeof *all);
-    if (!all) rd_fail_errno("no memory for a batch of %d samples", o->batch);
+    if (!all)
+        rd_fail_errno("no memory for a batch of %d samples", o->batch);
     else {
         dp_data d = {all, all + rows, all + 2 * rows, all + 3 * rows, all + 4 * rows};
         for (int k = 0; k < devices; k++) {
@@ -178,7 +182,7 @@ static rondo_result ddp_train(rondo_comm *comm, ddp_side *side, const ddp_rank *
 {
     const rd_versus_options *o = side->options;
     int rank = rondo_comm_rank(comm), size = rondo_comm_size(comm);
-    double step[RD_VERSUS_STEPS], idle[RD_VERSUS_STEPS];
+    double step[RD_VERSUS_STEPS] = {0}, idle[RD_VERSUS_STEPS] = {0};
     rondo_ddp_config config = RONDO_DDP_CONFIG_INIT;
     rondo_ddp_report report = {.size = sizeof report};
     rondo_ddp *ddp = NULL;
@@ -195,8 +199,9 @@ static rondo_result ddp_train(rondo_comm *comm, ddp_side *side, const ddp_rank *
     }
     side->rank[rank].step_s = median(step, o->steps);
     side->rank[rank].idle_s = median(idle, o->steps);
-    side->rank[rank].held = (double)sizeof(float) * (double)(2 * rd_net_parameters(r->net) + 2 * r->samples * rd_net_units(r->net) +
-                                                             r->samples * (size_t)r->net->width);
+    side->rank[rank].held =
+        (double)sizeof(float) * (double)(2 * rd_net_parameters(r->net) + 2 * r->samples * rd_net_units(r->net) +
+                                         r->samples * (size_t)r->net->width);
     side->rank[rank].through = 2 * 2.0 * (size - 1) / size * (double)report.bytes;
     if (rank == 0) memcpy(side->parameters, r->parameters, rd_net_parameters(r->net) * sizeof(float));
     rondo_ddp_destroy(ddp);
@@ -212,18 +217,22 @@ static rondo_result ddp_run(rondo_comm *comm, int rank, void *context)
     size_t count = rd_net_parameters(&o->net), units = samples * rd_net_units(&o->net);
     char(*name)[32] = calloc(layers, sizeof *name);
     float *all = calloc(count + 2 * units + samples * (size_t)o->net.width, sizeof *all);
-    ddp_rank r = {.net = &o->net, .samples = samples, .parameters = all, .tensor = calloc(layers, sizeof *r.tensor),
+    ddp_rank r = {.net = &o->net,
+                  .samples = samples,
+                  .parameters = all,
+                  .tensor = calloc(layers, sizeof *r.tensor),
                   .gradient = calloc(layers, sizeof *r.gradient)};
     rondo_result result = RONDO_SYSTEM_ERROR;
-    if (!all || !name || !r.tensor || !r.gradient) rd_fail_errno("no memory for %zu parameters", count);
+    if (!all || !name || !r.tensor || !r.gradient)
+        rd_fail_errno("no memory for %zu parameters", count);
     else {
         r.units = all + count;
         r.slopes = r.units + units;
         r.target = r.slopes + units;
         for (size_t l = 0; l < layers; l++) {
             snprintf(name[l], sizeof *name, "layer%zu", l);
-            r.tensor[l] = (rondo_ddp_tensor){name[l], all + l * rd_net_layer(&o->net), rd_net_layer(&o->net), RONDO_FLOAT32,
-                                             &r.gradient[l]};
+            r.tensor[l] = (rondo_ddp_tensor){name[l], all + l * rd_net_layer(&o->net), rd_net_layer(&o->net),
+                                             RONDO_FLOAT32, &r.gradient[l]};
         }
         if (rank == 0) rd_net_first(&o->net, all); /* the others get them */
         rd_net_samples(&o->net, first, samples, r.units, r.target);
@@ -246,7 +255,8 @@ bool rd_versus_ddp(const rd_versus_options *o, int ranks, float *parameters, rd_
     bool good = side && rd_team_run(&team, said, sizeof said);
     if (!good) fprintf(stderr, "rondo bench dp-vs-ddp: %s\n", said);
     if (good) {
-        *row = (rd_versus_row){side->rank[0].step_s, side->rank[0].idle_s, 0, side->rank[0].held, 0, side->rank[0].through};
+        *row = (rd_versus_row){side->rank[0].step_s, side->rank[0].idle_s, 0, side->rank[0].held, 0,
+                               side->rank[0].through};
         for (int r = 1; r < ranks; r++) {
             row->idle_others_s += side->rank[r].idle_s / (ranks - 1);
             row->held_others += side->rank[r].held / (ranks - 1);

@@ -2,8 +2,8 @@
  *
  * agree.c - whether all ranks were given the same, and one text for all where something went wrong on one.
  *
- * What a rank was given is written down as text, a line for each tensor. Ranks compare hashes; only where these differ do
- * they compare lines, each its own with those of rank 0.
+ * What a rank was given is written down as text, a line for each tensor. Ranks compare hashes; only where these differ
+ * do they compare lines, each its own with those of rank 0.
  */
 #include "base/dtype.h"
 #include "base/hash.h"
@@ -35,9 +35,11 @@ static char *describe(const rondo_ddp *ddp)
     if (!to) return NULL;
     for (int i = 0; i < ddp->params; i++) describe_tensor(to, "parameter", i, &ddp->param[i].of);
     for (int i = 0; i < ddp->buffers; i++) describe_tensor(to, "buffer", i, &ddp->buffer[i]);
-    fprintf(to, "no more tensors\nthe settings first_bucket_bytes %zu, bucket_bytes %zu, reduce %d, buffers %d, join %d, "
-            "find_unused %d, compression %d, hook %s\n", c->first_bucket_bytes, c->bucket_bytes, (int)c->reduce,
-            (int)c->buffers, (int)c->join, c->find_unused != 0, (int)c->compression, c->hook ? "given" : "NULL");
+    fprintf(to,
+            "no more tensors\nthe settings first_bucket_bytes %zu, bucket_bytes %zu, reduce %d, buffers %d, join %d, "
+            "find_unused %d, compression %d, hook %s\n",
+            c->first_bucket_bytes, c->bucket_bytes, (int)c->reduce, (int)c->buffers, (int)c->join, c->find_unused != 0,
+            (int)c->compression, c->hook ? "given" : "NULL");
     if (fclose(to) == 0) return text;
     free(text);
     return NULL;
@@ -50,9 +52,10 @@ static void compare(const rondo_ddp *ddp, const char *mine, const char *theirs, 
     while (*mine && *theirs) {
         int m = (int)strcspn(mine, "\n"), t = (int)strcspn(theirs, "\n");
         if (m != t || memcmp(mine, theirs, (size_t)m) != 0) {
-            snprintf(said, RD_DDP_TEXT, "rondo_ddp_create: rank %d was given %.*s, where rank 0 was given %.*s; all ranks "
-                     "must be given the same tensors in the same order, and the same settings", ddp->rank,
-                     m < 300 ? m : 300, mine, t < 300 ? t : 300, theirs);
+            snprintf(said, RD_DDP_TEXT,
+                     "rondo_ddp_create: rank %d was given %.*s, where rank 0 was given %.*s; all ranks "
+                     "must be given the same tensors in the same order, and the same settings",
+                     ddp->rank, m < 300 ? m : 300, mine, t < 300 ? t : 300, theirs);
             return;
         }
         mine += m + (mine[m] != 0);
@@ -104,7 +107,8 @@ rondo_result rd_ddp_agree(const rondo_ddp *ddp, rondo_result mine)
         free(text);
         return rd_fail_errno("no memory for the words of %d ranks", ddp->size);
     }
-    if (mine == RONDO_SUCCESS && !text) mine = rd_fail_errno("no memory for the description of %d tensors", ddp->params);
+    if (mine == RONDO_SUCCESS && !text)
+        mine = rd_fail_errno("no memory for the description of %d tensors", ddp->params);
     all[ddp->rank].wrong = mine != RONDO_SUCCESS;
     if (text) {
         all[ddp->rank].bytes = strlen(text) + 1;
@@ -118,8 +122,10 @@ rondo_result rd_ddp_agree(const rondo_ddp *ddp, rondo_result mine)
     }
     size_t bytes_of_0 = all[0].bytes;
     free(all);
-    if (result == RONDO_SUCCESS && wrong) result = pass_on(ddp, mine);
-    else if (result == RONDO_SUCCESS && !same) result = compare_lines(ddp, text, bytes_of_0);
+    if (result == RONDO_SUCCESS && wrong)
+        result = pass_on(ddp, mine);
+    else if (result == RONDO_SUCCESS && !same)
+        result = compare_lines(ddp, text, bytes_of_0);
     free(text);
     return result;
 }

@@ -12,9 +12,15 @@
 
 enum { LINE = 64 };
 
-static size_t whole_lines(size_t bytes) { return (bytes + LINE - 1) / LINE * LINE; }
+static size_t whole_lines(size_t bytes)
+{
+    return (bytes + LINE - 1) / LINE * LINE;
+}
 
-bool rd_ddp_is_view(const rd_ddp_param *param) { return *param->of.gradient == param->view; }
+bool rd_ddp_is_view(const rd_ddp_param *param)
+{
+    return *param->of.gradient == param->view;
+}
 
 static rondo_dtype compressed(const rondo_ddp *ddp)
 {
@@ -112,8 +118,8 @@ rondo_result rd_ddp_make_buckets(rondo_ddp *ddp, const int *order)
     l.members = calloc(params, sizeof *l.members);
     l.offset = calloc(params, sizeof *l.offset);
     if (l.of_place && l.members && l.offset)
-        l.buckets = rd_ddp_plan(ddp->param, order, ddp->params, ddp->config.first_bucket_bytes, ddp->config.bucket_bytes,
-                                l.of_place);
+        l.buckets = rd_ddp_plan(ddp->param, order, ddp->params, ddp->config.first_bucket_bytes,
+                                ddp->config.bucket_bytes, l.of_place);
     l.bucket = calloc((size_t)l.buckets + 1, sizeof *l.bucket);
     if (!l.buckets || !l.bucket) {
         rd_fail_errno("no memory for the buckets of %d parameters", ddp->params);

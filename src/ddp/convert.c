@@ -44,7 +44,7 @@ static uint16_t to_float16(float value)
     uint32_t bits = bits_of(value), sign = bits >> 16 & 0x8000, size = bits & 0x7fffffff;
     if (isnan(value)) return 0x7e00;
     if (size >= 0x477ff000) return (uint16_t)(sign | 0x7c00); /* 65520 and more */
-    if (size < 0x38800000) {                                   /* below 2^-14: multiples of 2^-24 */
+    if (size < 0x38800000) {                                  /* below 2^-14: multiples of 2^-24 */
         float scaled = float_of(size) * 0x1p24f;
         return (uint16_t)(sign | (uint32_t)lrintf(scaled));
     }

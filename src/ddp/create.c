@@ -12,8 +12,8 @@ static rondo_result check_config(const rondo_ddp_config *c)
 {
     static const char *const where = "rondo_ddp_create: config";
     if (c->size != sizeof *c)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s->size is %zu; it must be %zu: start from RONDO_DDP_CONFIG_INIT", where,
-                       c->size, sizeof *c);
+        return rd_fail(RONDO_INVALID_ARGUMENT, "%s->size is %zu; it must be %zu: start from RONDO_DDP_CONFIG_INIT",
+                       where, c->size, sizeof *c);
     if (!c->first_bucket_bytes || !c->bucket_bytes)
         return rd_fail(RONDO_INVALID_ARGUMENT, "%s->%s is 0; it must be 1 or more bytes", where,
                        c->bucket_bytes ? "first_bucket_bytes" : "bucket_bytes");
@@ -30,11 +30,11 @@ static rondo_result check_config(const rondo_ddp_config *c)
                            choices[k].value, choices[k].most);
     if (!c->hook) return RONDO_SUCCESS;
     if (c->hook->size != sizeof *c->hook || !c->hook->start)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s->hook: size is %zu, which must be %zu, and start must not be NULL", where,
-                       c->hook->size, sizeof *c->hook);
+        return rd_fail(RONDO_INVALID_ARGUMENT, "%s->hook: size is %zu, which must be %zu, and start must not be NULL",
+                       where, c->hook->size, sizeof *c->hook);
     if (c->compression != RONDO_DDP_AS_IS)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s->hook with compression; it must be one of them: a hook compresses for itself",
-                       where);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "%s->hook with compression; it must be one of them: a hook compresses for itself", where);
     return RONDO_SUCCESS;
 }
 
@@ -46,24 +46,29 @@ static bool trains(rondo_dtype dtype)
 static rondo_result check_tensors(const char *kind, const rondo_ddp_tensor *list, int count, bool parameters)
 {
     if (count < (parameters ? 1 : 0) || (count && !list))
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_create: %d %ss at %p; there must be %s, and a list of them", count, kind,
-                       (const void *)list, parameters ? "1 or more" : "0 or more");
+        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_create: %d %ss at %p; there must be %s, and a list of them",
+                       count, kind, (const void *)list, parameters ? "1 or more" : "0 or more");
     for (int i = 0; i < count; i++) {
         const rondo_ddp_tensor *t = &list[i];
         if (!t->name || !t->name[0])
-            return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_create: %s %d has no name; errors and checkpoints need one", kind, i);
+            return rd_fail(RONDO_INVALID_ARGUMENT,
+                           "rondo_ddp_create: %s %d has no name; errors and checkpoints need one", kind, i);
         if (!t->data && t->count)
-            return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_create: %s %d '%s': data is NULL; it must point to %zu elements",
-                           kind, i, t->name, t->count);
+            return rd_fail(RONDO_INVALID_ARGUMENT,
+                           "rondo_ddp_create: %s %d '%s': data is NULL; it must point to %zu elements", kind, i,
+                           t->name, t->count);
         if (!rd_dtype_bytes(t->dtype) || (parameters && !trains(t->dtype)))
-            return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_create: %s %d '%s': type %d; it must be %s", kind, i, t->name,
-                           (int)t->dtype, parameters ? "float16, bfloat16, float32 or float64" : "a rondo_dtype");
+            return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_create: %s %d '%s': type %d; it must be %s", kind, i,
+                           t->name, (int)t->dtype,
+                           parameters ? "float16, bfloat16, float32 or float64" : "a rondo_dtype");
         if (t->count > (SIZE_MAX >> 8) / rd_dtype_bytes(t->dtype))
-            return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_create: %s %d '%s': count is %zu; it must be at most %zu", kind, i,
-                           t->name, t->count, (SIZE_MAX >> 8) / rd_dtype_bytes(t->dtype));
+            return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_create: %s %d '%s': count is %zu; it must be at most %zu",
+                           kind, i, t->name, t->count, (SIZE_MAX >> 8) / rd_dtype_bytes(t->dtype));
         if (parameters && !t->gradient)
-            return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_create: %s %d '%s': gradient is NULL; it must point to the pointer "
-                           "to its gradient", kind, i, t->name);
+            return rd_fail(RONDO_INVALID_ARGUMENT,
+                           "rondo_ddp_create: %s %d '%s': gradient is NULL; it must point to the pointer "
+                           "to its gradient",
+                           kind, i, t->name);
     }
     return RONDO_SUCCESS;
 }
@@ -77,7 +82,10 @@ static rondo_result copy_name(rondo_ddp_tensor *to, const rondo_ddp_tensor *from
     return to->name ? RONDO_SUCCESS : rd_fail_errno("rondo_ddp_create: no memory for names");
 }
 
-static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
 
 static rondo_result check_names(const rondo_ddp *ddp)
 {
@@ -105,8 +113,7 @@ static rondo_result copy_tensors(rondo_ddp *ddp, const rondo_ddp_tensor *paramet
         return rd_fail_errno("rondo_ddp_create: no memory for %d parameters", params);
     for (; ddp->params < params; ddp->params++)
         RD_TRY(copy_name(&ddp->param[ddp->params].of, &parameters[ddp->params]));
-    for (; ddp->buffers < count; ddp->buffers++)
-        RD_TRY(copy_name(&ddp->buffer[ddp->buffers], &buffers[ddp->buffers]));
+    for (; ddp->buffers < count; ddp->buffers++) RD_TRY(copy_name(&ddp->buffer[ddp->buffers], &buffers[ddp->buffers]));
     for (int k = 0; k < params; k++) ddp->order[k] = params - 1 - k;
     return check_names(ddp);
 }
@@ -120,8 +127,8 @@ static void take_config(rondo_ddp *ddp, const rondo_ddp_config *config)
 }
 
 /* All that can go wrong on one rank alone. */
-static rondo_result prepare(rondo_ddp *ddp, const rondo_ddp_tensor *parameters, int params, const rondo_ddp_tensor *buffers,
-                            int count, const rondo_ddp_config *config)
+static rondo_result prepare(rondo_ddp *ddp, const rondo_ddp_tensor *parameters, int params,
+                            const rondo_ddp_tensor *buffers, int count, const rondo_ddp_config *config)
 {
     RD_TRY(check_config(config));
     take_config(ddp, config);
@@ -164,18 +171,20 @@ rondo_result rondo_ddp_create(rondo_ddp **ddp, const rondo_ddp_tensor *parameter
                               const rondo_ddp_config *config)
 {
     const rondo_ddp_config standard = RONDO_DDP_CONFIG_INIT;
-    if (!ddp || !comm)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_create: %s is NULL", ddp ? "comm" : "ddp");
+    if (!ddp || !comm) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_create: %s is NULL", ddp ? "comm" : "ddp");
     rondo_ddp *made = calloc(1, sizeof *made);
     if (!made) return rd_fail_errno("rondo_ddp_create: no memory");
     made->comm = comm;
     made->rank = rondo_comm_rank(comm);
     made->active = made->size = rondo_comm_size(comm);
-    rondo_result result = prepare(made, parameters, parameter_count, buffers, buffer_count, config ? config : &standard);
+    rondo_result result =
+        prepare(made, parameters, parameter_count, buffers, buffer_count, config ? config : &standard);
     result = rd_ddp_agree(made, result);
     if (result == RONDO_SUCCESS) result = rd_ddp_start_alike(made);
-    if (result == RONDO_SUCCESS) *ddp = made;
-    else free_all(made);
+    if (result == RONDO_SUCCESS)
+        *ddp = made;
+    else
+        free_all(made);
     return result;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * data_parallel.c - one process, device 0 in the middle. Every copy between devices is made by the caller's thread, as it
- * goes through device 0, and counted.
+ * data_parallel.c - one process, device 0 in the middle. Every copy between devices is made by the caller's thread, as
+ * it goes through device 0, and counted.
  */
 #include "base/clock.h"
 #include "base/status.h"
@@ -23,18 +23,22 @@ struct rondo_data_parallel {
 
 /* ---- Making ---- */
 
-static rondo_result check(int devices, const rondo_data_parallel_model *m, const float *parameters, const float *gradient)
+static rondo_result check(int devices, const rondo_data_parallel_model *m, const float *parameters,
+                          const float *gradient)
 {
     static const char *const where = "rondo_data_parallel_create";
     if (devices < 1 || devices > MOST_DEVICES)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: devices is %d; it must be from 1 to %d", where, devices, MOST_DEVICES);
+        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: devices is %d; it must be from 1 to %d", where, devices,
+                       MOST_DEVICES);
     if (!m || m->size != sizeof *m || !m->forward || !m->backward)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: model must not be NULL, nor forward and backward in it, and its size must be %zu",
-                       where, sizeof *m);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "%s: model must not be NULL, nor forward and backward in it, and its size must be %zu", where,
+                       sizeof *m);
     if (!m->parameters || !m->inputs || !m->outputs || !parameters || !gradient)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: %zu parameters at %p, their gradient at %p, %zu inputs, %zu outputs; there must "
-                       "be 1 or more of each, and no pointer NULL", where, m->parameters, (const void *)parameters,
-                       (const void *)gradient, m->inputs, m->outputs);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "%s: %zu parameters at %p, their gradient at %p, %zu inputs, %zu outputs; there must "
+                       "be 1 or more of each, and no pointer NULL",
+                       where, m->parameters, (const void *)parameters, (const void *)gradient, m->inputs, m->outputs);
     return RONDO_SUCCESS;
 }
 
@@ -53,10 +57,13 @@ rondo_result rondo_data_parallel_create(rondo_data_parallel **dp, int devices, c
         device->gradient = d ? malloc(model->parameters * sizeof(float)) : gradient;
         device->held = 2 * model->parameters * sizeof(float);
         if (!device->parameters || !device->gradient)
-            result = rd_fail_errno("rondo_data_parallel_create: no memory for %zu parameters on device %d", model->parameters, d);
+            result = rd_fail_errno("rondo_data_parallel_create: no memory for %zu parameters on device %d",
+                                   model->parameters, d);
     }
-    if (result == RONDO_SUCCESS) *dp = made;
-    else rondo_data_parallel_destroy(made);
+    if (result == RONDO_SUCCESS)
+        *dp = made;
+    else
+        rondo_data_parallel_destroy(made);
     return result;
 }
 
@@ -77,7 +84,10 @@ void rondo_data_parallel_destroy(rondo_data_parallel *dp)
 
 /* ---- Parts ---- */
 
-static size_t rows_of(const rondo_data_parallel *dp, size_t samples) { return dp->model.one_output ? 1 : samples; }
+static size_t rows_of(const rondo_data_parallel *dp, size_t samples)
+{
+    return dp->model.one_output ? 1 : samples;
+}
 
 static rondo_result grow(const rondo_data_parallel *dp, rd_device *device, size_t samples)
 {
@@ -91,7 +101,8 @@ static rondo_result grow(const rondo_data_parallel *dp, rd_device *device, size_
     float *gradient = realloc(device->output_gradient, rows * m->outputs * sizeof *gradient);
     if (gradient) device->output_gradient = gradient;
     if (!input || !output || !gradient)
-        return rd_fail_errno("rondo_data_parallel_forward: no memory for %zu samples on device %d", samples, device->number);
+        return rd_fail_errno("rondo_data_parallel_forward: no memory for %zu samples on device %d", samples,
+                             device->number);
     device->room = samples;
     return RONDO_SUCCESS;
 }
@@ -115,8 +126,11 @@ static rondo_result split(rondo_data_parallel *dp, const float *input, size_t sa
         device->in = device->out = 0;
         device->busy_ns = 0;
         if (device->samples) RD_TRY(grow(dp, device, device->samples));
-        size_t held = d ? device->room : samples, rows = d ? rows_of(dp, held) : dp->model.one_output ? (size_t)all->used : held;
-        device->held = sizeof(float) * (2 * dp->model.parameters + held * dp->model.inputs + 2 * rows * dp->model.outputs);
+        size_t held = d ? device->room : samples, rows = d                      ? rows_of(dp, held)
+                                                         : dp->model.one_output ? (size_t)all->used
+                                                                                : held;
+        device->held =
+            sizeof(float) * (2 * dp->model.parameters + held * dp->model.inputs + 2 * rows * dp->model.outputs);
         device->rows = d ? device->input : input;
         first += device->samples;
     }
@@ -140,11 +154,14 @@ static void backward(rd_device *device, void *context)
                        device->number ? device->output_gradient : dp->output_gradient, device->gradient);
 }
 
-rondo_result rondo_data_parallel_forward(rondo_data_parallel *dp, const float *input, size_t samples, float *output, size_t *rows)
+rondo_result rondo_data_parallel_forward(rondo_data_parallel *dp, const float *input, size_t samples, float *output,
+                                         size_t *rows)
 {
     if (!dp || !input || !output || samples == 0)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_data_parallel_forward: dp %p, input %p, output %p, %zu samples; none may be NULL "
-                       "or 0", (void *)dp, (const void *)input, (void *)output, samples);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_data_parallel_forward: dp %p, input %p, output %p, %zu samples; none may be NULL "
+                       "or 0",
+                       (void *)dp, (const void *)input, (void *)output, samples);
     const rondo_data_parallel_model *m = &dp->model;
     rd_device *first = dp->all.device;
     size_t row = 0, sample = 0;
@@ -182,9 +199,11 @@ static void add_gradient(rondo_data_parallel *dp, rd_device *device)
 rondo_result rondo_data_parallel_backward(rondo_data_parallel *dp, const float *output_gradient)
 {
     if (!dp || !output_gradient)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_data_parallel_backward: %s is NULL", dp ? "output_gradient" : "dp");
+        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_data_parallel_backward: %s is NULL",
+                       dp ? "output_gradient" : "dp");
     if (!dp->forwarded)
-        return rd_fail(RONDO_INVALID_USAGE, "rondo_data_parallel_backward: there was no forward before; call one for each backward");
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "rondo_data_parallel_backward: there was no forward before; call one for each backward");
     size_t row = 0, outputs = dp->model.outputs;
     for (int d = 0; d < dp->all.used; d++) {
         rd_device *device = &dp->all.device[d];
@@ -200,15 +219,17 @@ rondo_result rondo_data_parallel_backward(rondo_data_parallel *dp, const float *
     return RONDO_SUCCESS;
 }
 
-rondo_result rondo_data_parallel_get_report(const rondo_data_parallel *dp, int device, rondo_data_parallel_report *report)
+rondo_result rondo_data_parallel_get_report(const rondo_data_parallel *dp, int device,
+                                            rondo_data_parallel_report *report)
 {
     if (!dp || device < 0 || device >= dp->all.count || !report || report->size != sizeof *report)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_data_parallel_get_report: dp %p, device %d, report %p; device must be from 0 to %d, "
-                       "and the report's size %zu", (const void *)dp, device, (void *)report, dp ? dp->all.count - 1 : 0,
-                       sizeof *report);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_data_parallel_get_report: dp %p, device %d, report %p; device must be from 0 to %d, "
+                       "and the report's size %zu",
+                       (const void *)dp, device, (void *)report, dp ? dp->all.count - 1 : 0, sizeof *report);
     const rd_device *d = &dp->all.device[device];
     int64_t idle = device ? dp->step_ns - d->busy_ns : dp->waited_ns;
-    *report = (rondo_data_parallel_report){sizeof *report, d->samples, d->held, d->in, d->out, (double)dp->step_ns * 1e-9,
-                                           (double)idle * 1e-9};
+    *report = (rondo_data_parallel_report){
+        sizeof *report, d->samples, d->held, d->in, d->out, (double)dp->step_ns * 1e-9, (double)idle * 1e-9};
     return RONDO_SUCCESS;
 }

@@ -34,13 +34,13 @@ typedef struct rd_ddp_param {
 
 typedef struct rd_ddp_bucket {
     rondo_dtype dtype;
-    const int *member;       /* parameters, in the order of their places */
+    const int *member; /* parameters, in the order of their places */
     int members;
-    size_t count;            /* elements of gradients */
-    size_t marks;            /* elements behind them: see unused.c */
-    unsigned char *data;     /* count + marks */
-    unsigned char *narrow;   /* the same, compressed; NULL where it travels as it is */
-    int missing;             /* gradients that this step still lacks */
+    size_t count;          /* elements of gradients */
+    size_t marks;          /* elements behind them: see unused.c */
+    unsigned char *data;   /* count + marks */
+    unsigned char *narrow; /* the same, compressed; NULL where it travels as it is */
+    int missing;           /* gradients that this step still lacks */
     bool launched;
     rondo_work *work;        /* the last of its calls on the stream */
     int64_t started_ns;      /* when it was given to the stream */
@@ -62,11 +62,11 @@ struct rondo_ddp {
     rondo_ddp_tensor *buffer;
     int params, buffers;
     rd_ddp_bucket *bucket;
-    unsigned char *slab;   /* the memory of all of them: one allocation is one descriptor */
-    unsigned char *narrow; /* the same, compressed; NULL without */
-    int *members;          /* of all of them, one after the other */
-    int *order;            /* of the parameters, by which the buckets were made */
-    int buckets, next; /* next: the first bucket that has not been launched; they go in order */
+    unsigned char *slab;    /* the memory of all of them: one allocation is one descriptor */
+    unsigned char *narrow;  /* the same, compressed; NULL without */
+    int *members;           /* of all of them, one after the other */
+    int *order;             /* of the parameters, by which the buckets were made */
+    int buckets, next;      /* next: the first bucket that has not been launched; they go in order */
     int *arrival, arrivals; /* in the first synchronised step */
     bool rebuilt, no_sync, in_step, forwarded, joined, stopped;
     double samples, since_buffers; /* since the last synchronised step, and since buffers were made alike */
@@ -91,14 +91,15 @@ rondo_result rd_ddp_tell(const rondo_ddp *ddp, rondo_result result, const char *
 
 /* ---- plan.c ---- */
 
-/* Puts the parameters, taken in the given order, into buckets: of_place[k] is the bucket of parameter order[k]. Buckets are
- * numbered in the order in which they are complete. Returns how many there are. */
-int rd_ddp_plan(const rd_ddp_param *param, const int *order, int params, size_t first_bytes, size_t bytes, int *of_place);
+/* Puts the parameters, taken in the given order, into buckets: of_place[k] is the bucket of parameter order[k]. Buckets
+ * are numbered in the order in which they are complete. Returns how many there are. */
+int rd_ddp_plan(const rd_ddp_param *param, const int *order, int params, size_t first_bytes, size_t bytes,
+                int *of_place);
 
 /* ---- bucket.c ---- */
 
-/* Buckets for that order in place of those that there are; views, and the pointers to them, move with their contents. On
- * failure everything is as before. */
+/* Buckets for that order in place of those that there are; views, and the pointers to them, move with their contents.
+ * On failure everything is as before. */
 rondo_result rd_ddp_make_buckets(rondo_ddp *ddp, const int *order);
 void rd_ddp_free_buckets(rondo_ddp *ddp);
 bool rd_ddp_is_view(const rd_ddp_param *param);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * devices.h - "devices" of one process: a thread and memory for each, and rounds that all of them work in at the same time.
+ * devices.h - "devices" of one process: a thread and memory for each, and rounds that all of them work in at the same
+ * time.
  */
 #ifndef RD_DDP_DEVICES_H
 #define RD_DDP_DEVICES_H
@@ -14,9 +15,9 @@ typedef struct rd_devices rd_devices;
 
 typedef struct rd_device {
     int number;
-    float *parameters, *gradient;          /* device 0: the caller's */
+    float *parameters, *gradient;            /* device 0: the caller's */
     float *input, *output, *output_gradient; /* room for `room` samples; device 0: unused */
-    const float *rows;                     /* its part of the input */
+    const float *rows;                       /* its part of the input */
     size_t samples, room;
     uint64_t held, in, out;
     int64_t busy_ns; /* of the last step */
@@ -41,7 +42,8 @@ struct rd_devices {
 
 /* Threads for devices 1 and up; the caller's is device 0's. */
 rondo_result rd_devices_start(rd_devices *all, int count);
-/* Runs `work` on all devices that are used, and returns when they are done. Nanoseconds that the caller waited for them. */
+/* Runs `work` on all devices that are used, and returns when they are done. Nanoseconds that the caller waited for
+ * them. */
 int64_t rd_devices_run(rd_devices *all, rd_round work, void *context);
 void rd_devices_stop(rd_devices *all);
 

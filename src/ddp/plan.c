@@ -8,7 +8,8 @@
 
 /* A parameter joins the open bucket of its type; what reaches its limit is closed, so a bucket holds at most its limit
  * and one parameter. Buckets that are still open at the end are closed in the order of their first parameters. */
-int rd_ddp_plan(const rd_ddp_param *param, const int *order, int params, size_t first_bytes, size_t bytes, int *of_place)
+int rd_ddp_plan(const rd_ddp_param *param, const int *order, int params, size_t first_bytes, size_t bytes,
+                int *of_place)
 {
     size_t filled[RONDO_DTYPES] = {0};
     bool had[RONDO_DTYPES] = {false};

@@ -17,8 +17,9 @@ rondo_result rondo_ddp_name(const rondo_ddp *ddp, int number, const char **name)
 {
     if (!ddp || !name) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_name: %s is NULL", ddp ? "name" : "ddp");
     if (number < 0 || number >= ddp->params + ddp->buffers)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_name: number is %d; there are %d parameters and %d buffers, numbered from 0",
-                       number, ddp->params, ddp->buffers);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_ddp_name: number is %d; there are %d parameters and %d buffers, numbered from 0", number,
+                       ddp->params, ddp->buffers);
     *name = name_of(ddp, number);
     return RONDO_SUCCESS;
 }
@@ -42,7 +43,8 @@ rondo_result rondo_ddp_find(const rondo_ddp *ddp, const char *name, int *number)
         found = find(ddp, rest);
     }
     if (found < 0)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_find: no parameter or buffer '%s' among %d; the first is '%s'", name,
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_ddp_find: no parameter or buffer '%s' among %d; the first is '%s'", name,
                        ddp->params + ddp->buffers, ddp->param[0].of.name);
     *number = found;
     return RONDO_SUCCESS;
@@ -73,8 +75,10 @@ rondo_result rondo_ddp_get_report(const rondo_ddp *ddp, rondo_ddp_report *report
 {
     RD_TRY(rd_ddp_check(ddp, "rondo_ddp_get_report"));
     if (!report || report->size != sizeof *report)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_get_report: report is %s; its size must be set to sizeof(rondo_ddp_report), "
-                       "%zu", report ? "of another size" : "NULL", sizeof *report);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_ddp_get_report: report is %s; its size must be set to sizeof(rondo_ddp_report), "
+                       "%zu",
+                       report ? "of another size" : "NULL", sizeof *report);
     *report = ddp->report;
     report->size = sizeof *report;
     return RONDO_SUCCESS;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * step.c - the life of a step. A bucket is filled by ready, launched when it is full and all before it are, and landed by
- * wait. What never came is sent as zeros by wait, whatever that means for the step: a rank that sent nothing would hold
- * up all others.
+ * step.c - the life of a step. A bucket is filled by ready, launched when it is full and all before it are, and landed
+ * by wait. What never came is sent as zeros by wait, whatever that means for the step: a rank that sent nothing would
+ * hold up all others.
  */
 #include "base/clock.h"
 #include "base/dtype.h"
@@ -56,16 +56,18 @@ static rondo_result take(rd_ddp_param *p, int index)
 {
     if (rd_ddp_is_view(p)) return RONDO_SUCCESS;
     if (!*p->of.gradient && p->of.count)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_ready: parameter %d '%s': its gradient's pointer is NULL; it must point "
-                       "to %zu elements of %s, or to the view that rondo_ddp_view gives", index, p->of.name, p->of.count,
-                       rd_dtype_name(p->of.dtype));
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_ddp_ready: parameter %d '%s': its gradient's pointer is NULL; it must point "
+                       "to %zu elements of %s, or to the view that rondo_ddp_view gives",
+                       index, p->of.name, p->of.count, rd_dtype_name(p->of.dtype));
     if (p->of.count) memcpy(p->view, *p->of.gradient, p->of.count * rd_dtype_bytes(p->of.dtype));
     return RONDO_SUCCESS;
 }
 
 static rondo_result launch_full(rondo_ddp *ddp)
 {
-    for (; ddp->next < ddp->buckets && !ddp->bucket[ddp->next].missing; ddp->next++) RD_TRY(rd_ddp_launch(ddp, ddp->next));
+    for (; ddp->next < ddp->buckets && !ddp->bucket[ddp->next].missing; ddp->next++)
+        RD_TRY(rd_ddp_launch(ddp, ddp->next));
     return RONDO_SUCCESS;
 }
 
@@ -84,12 +86,15 @@ rondo_result rondo_ddp_ready(rondo_ddp *ddp, int index)
         return RONDO_SUCCESS;
     }
     if (needs_forward(ddp) && !ddp->forwarded)
-        return rd_fail(RONDO_INVALID_USAGE, "rondo_ddp_ready: parameter %d '%s' without a forward before; with join or WEIGHTED "
-                       "each step begins with rondo_ddp_forward", index, p->of.name);
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "rondo_ddp_ready: parameter %d '%s' without a forward before; with join or WEIGHTED "
+                       "each step begins with rondo_ddp_forward",
+                       index, p->of.name);
     if (p->ready)
-        return rd_fail(RONDO_INVALID_USAGE, "rondo_ddp_ready: parameter %d '%s' is ready for the second time in this step; call it "
-                       "once, after the last addition to its gradient, and rondo_ddp_wait before the next step", index,
-                       p->of.name);
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "rondo_ddp_ready: parameter %d '%s' is ready for the second time in this step; call it "
+                       "once, after the last addition to its gradient, and rondo_ddp_wait before the next step",
+                       index, p->of.name);
     RD_TRY(take(p, index));
     rd_ddp_begin(ddp);
     p->ready = p->used = true;
@@ -108,8 +113,10 @@ static rondo_result launch_rest(rondo_ddp *ddp)
             rd_ddp_param *p = &ddp->param[b->member[m]];
             if (p->ready) continue;
             /* What came within no_sync counts, if it may be missing here. */
-            if (p->used && ddp->config.find_unused && *p->of.gradient) RD_TRY(take(p, b->member[m]));
-            else RD_TRY(rd_ddp_lend_zeros(ddp, p));
+            if (p->used && ddp->config.find_unused && *p->of.gradient)
+                RD_TRY(take(p, b->member[m]));
+            else
+                RD_TRY(rd_ddp_lend_zeros(ddp, p));
         }
         RD_TRY(rd_ddp_launch(ddp, ddp->next));
     }
@@ -136,7 +143,8 @@ static rondo_result rebuild(rondo_ddp *ddp)
     for (int k = 0; k < count; k++) order[k] = ddp->arrival[k];
     for (int k = 0; k < ddp->params; k++)
         if (!ddp->param[ddp->order[k]].ready) order[count++] = ddp->order[k];
-    rondo_result result = rondo_broadcast(order, order, (size_t)ddp->params, RONDO_INT32, ddp->first_active, ddp->comm, NULL);
+    rondo_result result =
+        rondo_broadcast(order, order, (size_t)ddp->params, RONDO_INT32, ddp->first_active, ddp->comm, NULL);
     bool same = true;
     for (int k = 0; k < ddp->params; k++) same = same && order[k] == ddp->order[k];
     if (result == RONDO_SUCCESS && !same) {
@@ -187,7 +195,8 @@ rondo_result rondo_ddp_wait(rondo_ddp *ddp)
     RD_TRY(rd_ddp_check(ddp, "rondo_ddp_wait"));
     if (ddp->no_sync) return RONDO_SUCCESS;
     if (needs_forward(ddp) && !ddp->forwarded)
-        return rd_fail(RONDO_INVALID_USAGE, "rondo_ddp_wait: no forward before; with join or WEIGHTED each step begins with "
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "rondo_ddp_wait: no forward before; with join or WEIGHTED each step begins with "
                        "rondo_ddp_forward");
     return rd_ddp_failed(ddp, rd_ddp_finish(ddp));
 }
@@ -196,22 +205,30 @@ static rondo_result set_no_sync(rondo_ddp *ddp, bool on, const char *function)
 {
     RD_TRY(rd_ddp_check(ddp, function));
     if (ddp->no_sync == on)
-        return rd_fail(RONDO_INVALID_USAGE, "%s: it is %s already; begin and end must alternate", function, on ? "begun" : "ended");
+        return rd_fail(RONDO_INVALID_USAGE, "%s: it is %s already; begin and end must alternate", function,
+                       on ? "begun" : "ended");
     if (ddp->in_step)
         return rd_fail(RONDO_INVALID_USAGE, "%s: a step has gradients under way; call rondo_ddp_wait first", function);
     ddp->no_sync = on;
     return RONDO_SUCCESS;
 }
 
-rondo_result rondo_ddp_no_sync_begin(rondo_ddp *ddp) { return set_no_sync(ddp, true, "rondo_ddp_no_sync_begin"); }
+rondo_result rondo_ddp_no_sync_begin(rondo_ddp *ddp)
+{
+    return set_no_sync(ddp, true, "rondo_ddp_no_sync_begin");
+}
 
-rondo_result rondo_ddp_no_sync_end(rondo_ddp *ddp) { return set_no_sync(ddp, false, "rondo_ddp_no_sync_end"); }
+rondo_result rondo_ddp_no_sync_end(rondo_ddp *ddp)
+{
+    return set_no_sync(ddp, false, "rondo_ddp_no_sync_end");
+}
 
 rondo_result rondo_ddp_view(rondo_ddp *ddp, int index, void **view)
 {
     RD_TRY(rd_ddp_check(ddp, "rondo_ddp_view"));
     RD_TRY(check_index(ddp, index, "rondo_ddp_view"));
-    if (!view) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_view: view is NULL; it must point to where the pointer goes");
+    if (!view)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_view: view is NULL; it must point to where the pointer goes");
     *view = ddp->param[index].view;
     return RONDO_SUCCESS;
 }

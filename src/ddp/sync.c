@@ -21,7 +21,10 @@ typedef struct pack {
     size_t used, count;
 } pack;
 
-static size_t bytes_of(const rondo_ddp_tensor *t) { return t->count * rd_dtype_bytes(t->dtype); }
+static size_t bytes_of(const rondo_ddp_tensor *t)
+{
+    return t->count * rd_dtype_bytes(t->dtype);
+}
 
 static rondo_result send_pack(const rondo_ddp *ddp, int root, pack *p)
 {
@@ -47,7 +50,8 @@ static rondo_result send_tensor(const rondo_ddp *ddp, int root, const rondo_ddp_
 
 static bool is_float(const rondo_ddp_tensor *t)
 {
-    return t->dtype == RONDO_FLOAT16 || t->dtype == RONDO_BFLOAT16 || t->dtype == RONDO_FLOAT32 || t->dtype == RONDO_FLOAT64;
+    return t->dtype == RONDO_FLOAT16 || t->dtype == RONDO_BFLOAT16 || t->dtype == RONDO_FLOAT32 ||
+           t->dtype == RONDO_FLOAT64;
 }
 
 typedef enum which { PARAMETERS = 1, FLOAT_BUFFERS = 2, OTHER_BUFFERS = 4, BUFFERS = 6 } which;
@@ -68,7 +72,10 @@ static rondo_result broadcast(rondo_ddp *ddp, int root, int what)
     return result;
 }
 
-rondo_result rd_ddp_start_alike(rondo_ddp *ddp) { return broadcast(ddp, 0, PARAMETERS | BUFFERS); }
+rondo_result rd_ddp_start_alike(rondo_ddp *ddp)
+{
+    return broadcast(ddp, 0, PARAMETERS | BUFFERS);
+}
 
 /* ---- Buffers ---- */
 
@@ -132,10 +139,13 @@ static rondo_result check_between_steps(const rondo_ddp *ddp, const char *functi
     RD_TRY(rd_ddp_check(ddp, function));
     for (int i = 0; i < ddp->params && ddp->in_step; i++)
         if (!ddp->param[i].ready)
-            return rd_fail(RONDO_INVALID_USAGE, "%s: the step before was not ended by rondo_ddp_wait, and its parameter %d '%s' got "
-                           "no gradient on rank %d", function, i, ddp->param[i].of.name, ddp->rank);
+            return rd_fail(RONDO_INVALID_USAGE,
+                           "%s: the step before was not ended by rondo_ddp_wait, and its parameter %d '%s' got "
+                           "no gradient on rank %d",
+                           function, i, ddp->param[i].of.name, ddp->rank);
     if (!ddp->in_step && !ddp->forwarded) return RONDO_SUCCESS;
-    return rd_fail(RONDO_INVALID_USAGE, "%s: the step before was not ended by rondo_ddp_wait; call it after the last ready", function);
+    return rd_fail(RONDO_INVALID_USAGE,
+                   "%s: the step before was not ended by rondo_ddp_wait; call it after the last ready", function);
 }
 
 static rondo_result begin_step(rondo_ddp *ddp)
@@ -155,10 +165,12 @@ rondo_result rondo_ddp_forward(rondo_ddp *ddp, size_t samples, int *active)
 {
     RD_TRY(check_between_steps(ddp, "rondo_ddp_forward"));
     if (samples == 0)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_forward: samples is 0; a batch has 1 or more, and a rank without one "
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_ddp_forward: samples is 0; a batch has 1 or more, and a rank without one "
                        "calls rondo_ddp_join");
     if (!active && ddp->config.join == RONDO_DDP_JOIN_STOP)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_forward: active is NULL; with JOIN_STOP it says when to stop");
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_ddp_forward: active is NULL; with JOIN_STOP it says when to stop");
     ddp->samples += (double)samples;
     if (!ddp->no_sync) RD_TRY(rd_ddp_failed(ddp, begin_step(ddp)));
     if (!ddp->stopped) ddp->since_buffers += (double)samples;
@@ -194,8 +206,9 @@ rondo_result rondo_ddp_join(rondo_ddp *ddp)
 {
     RD_TRY(check_between_steps(ddp, "rondo_ddp_join"));
     if (ddp->config.join == RONDO_DDP_JOIN_NONE || ddp->no_sync)
-        return rd_fail(RONDO_INVALID_USAGE, "rondo_ddp_join: %s", ddp->no_sync ? "within no_sync; end it first"
-                       : "config->join is RONDO_DDP_JOIN_NONE; on all ranks it must be another one");
+        return rd_fail(RONDO_INVALID_USAGE, "rondo_ddp_join: %s",
+                       ddp->no_sync ? "within no_sync; end it first"
+                                    : "config->join is RONDO_DDP_JOIN_NONE; on all ranks it must be another one");
     ddp->joined = true;
     ddp->samples = 0;
     for (int i = 0; i < ddp->params; i++) ddp->param[i].used = false; /* accumulated, but never sent */

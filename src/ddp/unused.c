@@ -21,7 +21,8 @@ rondo_result rd_ddp_lend_zeros(rondo_ddp *ddp, rd_ddp_param *param)
     size_t bytes = param->of.count * rd_dtype_bytes(param->of.dtype);
     if (rd_ddp_is_view(param) && !ddp->joined) {
         if (!(param->kept = malloc(bytes + 1)))
-            return rd_fail_errno("no memory for %zu bytes of a gradient that is not used ('%s')", bytes, param->of.name);
+            return rd_fail_errno("no memory for %zu bytes of a gradient that is not used ('%s')", bytes,
+                                 param->of.name);
         memcpy(param->kept, param->view, bytes);
     }
     memset(param->view, 0, bytes);
@@ -53,8 +54,10 @@ void rd_ddp_settle(rondo_ddp *ddp, rd_ddp_bucket *bucket)
         free(p->kept);
         p->kept = NULL;
         if (!there || ddp->joined || rd_ddp_is_view(p)) continue;
-        if (*p->of.gradient) memcpy(*p->of.gradient, p->view, bytes);
-        else *p->of.gradient = p->view;
+        if (*p->of.gradient)
+            memcpy(*p->of.gradient, p->view, bytes);
+        else
+            *p->of.gradient = p->view;
     }
 }
 
@@ -64,11 +67,15 @@ rondo_result rd_ddp_say_missing(rondo_ddp *ddp)
     int first = -1, more = 0;
     for (int i = 0; i < ddp->params && !ddp->joined; i++) {
         if (ddp->param[i].ready) continue;
-        if (first < 0) first = i;
-        else more++;
+        if (first < 0)
+            first = i;
+        else
+            more++;
     }
     if (first >= 0)
-        snprintf(said, sizeof said, "rondo_ddp_wait: parameter %d '%.300s' got no gradient on rank %d (nor %d more there); every "
-                 "parameter must be ready before wait, or find_unused be set", first, ddp->param[first].of.name, ddp->rank, more);
+        snprintf(said, sizeof said,
+                 "rondo_ddp_wait: parameter %d '%.300s' got no gradient on rank %d (nor %d more there); every "
+                 "parameter must be ready before wait, or find_unused be set",
+                 first, ddp->param[first].of.name, ddp->rank, more);
     return rd_ddp_tell(ddp, RONDO_INVALID_USAGE, said);
 }
