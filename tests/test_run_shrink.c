@@ -51,8 +51,8 @@ static void keeps_going(void **state)
     int went_on = 0;
     (void)state;
     alarm(60);
-    snprintf(command, sizeof command, "'%.*s/../rondo' run -n %d --keep-going -- '%s' rank", (int)(strrchr(self, '/') - self),
-             self, N, self);
+    snprintf(command, sizeof command, "'%.*s/../rondo' run -n %d --keep-going -- '%s' rank",
+             (int)(strrchr(self, '/') - self), self, N, self);
     FILE *run = popen(command, "r");
     assert_non_null(run);
     while (fgets(line, sizeof line, run)) went_on += strstr(line, "2 of 3 ranks went on\n") != NULL;
