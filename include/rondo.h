@@ -151,7 +151,8 @@ RONDO_API rondo_result rondo_comm_split(rondo_comm *comm, int color, int key, ro
 
 /* A communicator of the ranks of comm without the n that exclude lists, in the same order; also when comm has ended.
  * All others call it with the same list. exclude NULL and n 0: without those that the survivors agree to be gone. A rank
- * that dies meanwhile may fail the call (RONDO_REMOTE_ERROR) on all; it can be called again. */
+ * that dies meanwhile may fail the call (RONDO_REMOTE_ERROR) on all; it can be called again. A launcher may end all ranks
+ * when one dies; rondo run does not with --keep-going. */
 RONDO_API rondo_result rondo_comm_shrink(rondo_comm *comm, const int *exclude, int n, rondo_comm **out,
                                          const rondo_config *config);
 

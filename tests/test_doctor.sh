@@ -69,6 +69,34 @@ environment() {
     [ ! -s err ] || fail "RONDO_DEBUG=NONE does not silence it" err
 }
 
+records() {
+    : >file
+    go RONDO_RECORD=file "$rondo" doctor
+    says '^  warning  RONDO_RECORD +no records can be written to file: Not a directory$' "a file"
+    [ ! -s err ] || fail "a file: its own ranks complain" err
+    go RONDO_RECORD=no/such "$rondo" doctor
+    says '^  warning  RONDO_RECORD +no records can be written to no/such: No such file' "two levels"
+    go RONDO_RECORD=new "$rondo" doctor
+    [ ! -e new ] || fail "doctor makes a directory"
+    grep -q 'warning  RONDO_RECORD' out && fail "one level" out
+    mkdir there; go RONDO_RECORD=there "$rondo" doctor
+    grep -q 'warning  RONDO_RECORD' out && fail "a directory that is there" out
+}
+
+# What it says that ranks open is what they open at most.
+open_files() {
+    timeout 60 "$rondo" bench --startup -n 2,8,32 --json started >out 2>err || fail "bench --startup" out err
+    go RONDO_FLAT_RANKS=20 "$rondo" doctor
+    says 'open files .* a rank opens up to 12 and 6 for each rank of its host, .* 132 with RONDO_FLAT_RANKS=20;' "open files"
+    python3 - <<'P' >wrong || fail "open files" wrong
+import json
+for job in json.load(open("started"))["startup"]:
+    n, most = job["ranks"], job["descriptors"]["most"]
+    allowed = 12 + 6 * n if n <= 16 else 40
+    assert allowed / 2 < most <= allowed, f"{n} ranks open {most}, told {allowed}"
+P
+}
+
 missing() {
     go RONDO_INTERFACE=nothing9 "$rondo" doctor
     [ $rc = 1 ] || fail "no interface: status $rc, expected 1" out err
@@ -102,6 +130,8 @@ misuse() {
 healthy
 all_settings
 environment
+records
+open_files
 missing
 misuse
 [ $failed = 0 ] && echo "doctor: as it should be"

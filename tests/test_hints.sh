@@ -27,6 +27,12 @@ RONDO_TRANSPORT=loop ranks -n 2 -- "$build/examples/hello" && fail "loop between
 grep -q 'loop was asked for, .* in two processes; unset RONDO_TRANSPORT, or set it to shm or tcp' err ||
     fail "loop between processes: no word on what to do" err
 
+# Records that could not be written: said before there is one.
+: >file
+RONDO_RECORD=file ranks -n 2 -- "$build/examples/hello" || fail "RONDO_RECORD is a file" out err
+grep -q 'WARN: RONDO_RECORD=file: no records can be written there: Not a directory' err || fail "RONDO_RECORD is a file" err
+RONDO_RECORD=new ranks -n 2 -- "$build/examples/hello" && [ -d new ] && [ ! -s err ] || fail "RONDO_RECORD is made" out err
+
 # A slice that is longer than sockets take: said once, and only to whom asked for it.
 warned() { grep -c 'WARN: slices of [0-9]* bytes were asked for' err; }
 hello() { ranks -n 3 -- "$build/examples/hello" || fail "hello" out err; }

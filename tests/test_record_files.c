@@ -160,6 +160,31 @@ static void several(void **state)
         "2 float32, sum, and rank 1 rondo_all_reduce of 2 float32, min");
 }
 
+/* What ranks ended with alike is said once; what ended at once took no time that is known. */
+static void alike(void **state)
+{
+    char output[OUTPUT];
+    (void)state;
+    for (int rank = 0; rank < 4; rank++) {
+        block made = block_of(rank, 5, 3);
+        char name[16];
+        made.calls[2].ended_ns = made.calls[2].begun_ns + 1;
+        made.header.result = RONDO_REMOTE_ERROR;
+        snprintf(made.header.error, sizeof made.header.error, "%s%s: rank 4 (pid 8 on h) %s; rank 2 is well",
+                 rank == 1 ? "rank 3 (pid 7 on h): " : "", rank == 2 ? "rank 4 (pid 8 on h) called" : "lost",
+                 rank == 2 ? "has left" : "died");
+        snprintf(name, sizeof name, "%d.rec", rank);
+        write_file(name, &made, sizeof made);
+    }
+    merge("", 0, output);
+    expect_first(output, "rank 4 left no record; the others say: rank 4 (pid 8 on h) died; the others got to call 3\n");
+    expect(output, "\n  ranks 0-1, 3 ended: another rank failed or left: lost: rank 4 (pid 8 on h) died; rank 2 is ");
+    expect(output, "\n    ended: another rank failed or left: rank 4 (pid 8 on h) called: rank 4 (pid 8 on h) has ");
+    expect(output, "    call 3, rondo_all_reduce of 3 float32, sum: begun 8 s before, took short, done\n");
+    merge("--json", 0, output);
+    expect_json(output, "\"took_s\":null,");
+}
+
 /* The n-th send belongs to the n-th receive; those of a group may have one number. */
 static void messages(void **state)
 {
@@ -206,9 +231,8 @@ static void messages(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(damaged, each),
-        cmocka_unit_test_setup(any_bytes, each),
-        cmocka_unit_test_setup(several, each),
+        cmocka_unit_test_setup(damaged, each),  cmocka_unit_test_setup(any_bytes, each),
+        cmocka_unit_test_setup(several, each),  cmocka_unit_test_setup(alike, each),
         cmocka_unit_test_setup(messages, each),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

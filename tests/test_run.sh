@@ -180,7 +180,38 @@ W
     rm -f failed; go -n 3 ./talks; status 6 "last words"
     prints '^\[0\] rank 1 is gone$' "last words"; prints '^\[2\] told$' "last words"
     grep -q '^\[0\] told$' out && fail "last words: rank 0 was told to end at once" out
-    says 'ending the 1 other: SIGTERM' "last words"
+    says 'ending the other rank: SIGTERM' "last words"
+}
+
+# What goes to one place is not said twice.
+last_lines_once() {
+    worker speaks <<'W'
+#!/bin/sh
+echo a last word; exit 3
+W
+    timeout 15 "$rondo" run -n 1 ./speaks >both 2>&1 </dev/null
+    [ "$(grep -c 'a last word' both)" = 1 ] && grep -q 'its last lines are above' both || fail "one place" both
+    timeout 15 "$rondo" run -n 1 --output-dir dir ./speaks >both 2>&1 </dev/null
+    grep -q '| a last word' both || fail "one place, but the output is in files" both
+    go -n 1 ./speaks; says '\| a last word' "two places"
+}
+
+keep_going() {
+    worker survives <<'W'
+#!/bin/sh
+[ $RANK = 1 ] && { : >died; kill -KILL $$; }
+until [ -e died ]; do sleep 0.01; done; sleep 0.4; echo there; exit $(cut -d" " -f$((RANK + 1)) statuses)
+W
+    echo 0 - 0 >statuses; rm -f died; go -n 3 --keep-going ./survives; status 0 "keep going"
+    for r in 0 2; do prints "^\[$r\] there$" "keep going"; done
+    says 'rank 1 \(pid [0-9]+\) was killed by SIGKILL .*; the others go on' "keep going"
+    says '1 of 3 ranks failed:$' "keep going"; says '^rondo run:   rank 1 .* was killed by SIGKILL' "keep going"
+    grep -qE 'first to fail|ending' err && fail "keep going: nobody is ended" err
+    echo 3 - 5 >statuses; rm -f died; go -n 3 --keep-going ./survives; status 5 "the worst survivor"
+    says '3 of 3 ranks failed:$' "the worst survivor"
+    go -n 2 --keep-going sh -c 'kill -SEGV $$'; status 139 "no survivor"
+    go -n 2 --keep-going true; status 0 "nobody failed"; [ ! -s err ] || fail "nobody failed" err
+    go -n 2 --keep-going --timeout 0.3 -- $nap; status 124 "keep going, timeout"; no_orphans "keep going, timeout"
 }
 
 start() { # options...: the launcher in the background, its ranks under way
@@ -274,6 +305,8 @@ case_38_fails exits 3 "exited with status 3" "exit 3"
 case_38_fails crashes 139 "was killed by SIGSEGV" "kill -SEGV \$\$"
 first_of_many
 last_words
+last_lines_once
+keep_going
 case_38_ignores_sigterm
 case_38_signals
 case_38_terminal

@@ -38,7 +38,8 @@
     SETTING(spin, "RONDO_SPIN", NUMBER, "-1", -1, 1000000, NULL,                                                      \
             "polls before a wait yields; -1: 1000; when ranks share cores 20, without flat 0")                        \
     SETTING(trace, "RONDO_TRACE", TEXT, NULL, 0, 0, NULL, "file to append a record of every slice to (rondo_trace.h)") \
-    SETTING(record, "RONDO_RECORD", TEXT, NULL, 0, 0, NULL, "directory for the last calls of a communicator that ended by an error") \
+    SETTING(record, "RONDO_RECORD", TEXT, NULL, 0, 0, NULL,                                                           \
+            "directory, made if it is missing, for the last calls of a communicator that ended by an error")          \
     SETTING(interface, "RONDO_INTERFACE", TEXT, NULL, 0, 0, NULL,                                                     \
             "network interfaces: a list of prefixes, =exact, ^not")                                                   \
     SETTING(port, "RONDO_PORT", NUMBER, "0", 0, 65535, NULL,                                                          \

@@ -7,12 +7,15 @@
 #include "cli/option.h"
 #include "topo/topo.h"
 
+#include <errno.h>
 #include <json-c/json.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define WHO "rondo doctor"
 
@@ -28,11 +31,13 @@ static const char help[] =
     "Or, of a job that hangs or has failed, what its ranks called last: of a process that runs, or of all ranks whose\n"
     "records lie in a directory. These are written when a communicator ends by an error and RONDO_RECORD=DIR is set.\n"
     "\n"
-    "      --pid PID     the communicators of this process, and their last calls; its own user and root may ask\n"
+    "      --pid PID     the communicators of this process, and their last calls; its own user and root may ask;\n"
+    "                    waits up to 5 s for the answer\n"
     "      --calls N     how many of them, 1 to 1024 (10)\n"
     "      --save FILE   write its records to a file, too, for --merge: DIR/anything.rec\n"
-    "      --merge DIR   the records in DIR (*.rec) side by side: which rank called what else, is late, or is missing\n"
-    "      --json        for programs: {ok, checks: [{section, name, level, text, fix}], settings: [...]}; of --pid {pid,\n"
+    "      --merge DIR   the records in DIR (*.rec) side by side: which rank called what else, is late, is missing\n"
+    "      --json        for programs: {ok, checks: [{section, name, level, text, fix}], settings: [...]}; of --pid "
+    "{pid,\n"
     "                    communicators: [...]}; of --merge {verdict, communicators: [...], skipped: [...]}\n"
     "  -h, --help        this text\n";
 
@@ -84,6 +89,30 @@ static void check_names(rd_findings *f)
     }
 }
 
+/* Whether records could be written there; the library would make it, one level deep. */
+static void check_record(rd_findings *f, const char *directory)
+{
+    struct stat about;
+    int error = 0;
+    if (!directory) return;
+    if (mkdir(directory, 0700) == 0) {
+        rmdir(directory);
+        return;
+    }
+    if (errno != EEXIST)
+        error = errno;
+    else if (stat(directory, &about))
+        error = errno;
+    else if (!S_ISDIR(about.st_mode))
+        error = ENOTDIR;
+    else if (access(directory, W_OK | X_OK))
+        error = errno;
+    if (error)
+        rd_find(f, "settings", "RONDO_RECORD", RD_LEVEL_WARNING,
+                "name a directory that may be written in, or whose parent may",
+                "no records can be written to %.200s: %s", directory, strerror(error));
+}
+
 /* False when they cannot be in force at all. */
 static bool read_settings(rd_findings *f, rd_settings *settings, setting *list)
 {
@@ -106,6 +135,7 @@ static bool read_settings(rd_findings *f, rd_settings *settings, setting *list)
                  list[i].value);
         find_variable(f, info->name, what);
     }
+    check_record(f, settings->record);
     return true;
 }
 
@@ -192,7 +222,7 @@ static int examine(bool json)
     else rd_find(f, "links", "machine", RD_LEVEL_MISSING, "mount /sys", "%s", rd_last_error());
     rd_doctor_links(f, loaded ? &settings : NULL);
     rd_doctor_self_test(f);
-    rd_doctor_limits(f);
+    rd_doctor_limits(f, loaded ? &settings : NULL);
     rd_doctor_kernel(f);
     rd_doctor_libraries(f);
     for (int i = 0; i < f->count; i++) missing += f->list[i].level == RD_LEVEL_MISSING;

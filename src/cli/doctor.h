@@ -41,7 +41,8 @@ void rd_find(rd_findings *findings, const char *section, const char *name, rd_le
 
 void rd_doctor_links(rd_findings *findings, const rd_settings *settings);
 void rd_doctor_self_test(rd_findings *findings);
-void rd_doctor_limits(rd_findings *findings);
+/* settings: NULL when none can be in force. */
+void rd_doctor_limits(rd_findings *findings, const rd_settings *settings);
 void rd_doctor_kernel(rd_findings *findings);
 void rd_doctor_libraries(rd_findings *findings);
 

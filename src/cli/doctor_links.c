@@ -194,8 +194,11 @@ static rondo_result sum_and_check(rondo_comm *comm, int rank, void *context)
 
 static void self_test(rd_findings *f, const char *transport)
 {
-    const char *const environment[][2] = {
-        {"RONDO_TRANSPORT", transport}, {"RONDO_ALGO", NULL}, {"RONDO_TRACE", NULL}, {NULL, NULL}};
+    const char *const environment[][2] = {{"RONDO_TRANSPORT", transport},
+                                          {"RONDO_ALGO", NULL},
+                                          {"RONDO_TRACE", NULL},
+                                          {"RONDO_RECORD", NULL},
+                                          {NULL, NULL}};
     char text[600];
     int *wrong = rd_team_memory(TEST_RANKS * sizeof *wrong);
     if (!wrong) {

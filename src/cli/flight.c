@@ -214,6 +214,21 @@ double rd_flight_took(const rd_flight *flight, const rondo_record_call *call)
     return seconds_between(call->begun_ns, call->ended_ns ? call->ended_ns : flight->header.written_ns);
 }
 
+/* What does not wait has no second look at the clock: its end is put at its beginning. */
+static bool is_short(const rondo_record_call *call)
+{
+    enum { NEAR_NS = 1000 };
+    return call->ended_ns && call->ended_ns < call->begun_ns + NEAR_NS;
+}
+
+void rd_flight_took_text(const rd_flight *flight, const rondo_record_call *call, char text[32])
+{
+    if (is_short(call))
+        snprintf(text, 32, "short");
+    else
+        snprintf(text, 32, "%.3g s", rd_flight_took(flight, call));
+}
+
 void rd_flight_job_text(const unsigned char job[16], char text[9])
 {
     snprintf(text, 9, "%02x%02x%02x%02x", job[0], job[1], job[2], job[3]);
@@ -251,7 +266,10 @@ json_object *rd_flight_call_json(const rd_flight *flight, const rondo_record_cal
     json_object_object_add(one, "peer", message ? json_object_new_int(call->root) : NULL);
     json_object_object_add(one, "together", json_object_new_int64(call->together));
     put_seconds(one, "age_s", rd_flight_age(flight, call));
-    put_seconds(one, "took_s", rd_flight_took(flight, call));
+    if (is_short(call))
+        json_object_object_add(one, "took_s", NULL);
+    else
+        put_seconds(one, "took_s", rd_flight_took(flight, call));
     put_text(one, "state", rd_flight_state(call));
     return one;
 }

@@ -52,6 +52,8 @@ bool rd_flight_has_root(const rondo_record_call *call);
 /* When it began, before the record was written; how long it took, or has taken by then. Seconds. */
 double rd_flight_age(const rd_flight *flight, const rondo_record_call *call);
 double rd_flight_took(const rd_flight *flight, const rondo_record_call *call);
+/* "0.00055 s"; "short" where it had nothing to wait for, which the library does not measure. */
+void rd_flight_took_text(const rd_flight *flight, const rondo_record_call *call, char text[32]);
 json_object *rd_flight_call_json(const rd_flight *flight, const rondo_record_call *call);
 /* The first four bytes of the job's name, as file names have them. */
 void rd_flight_job_text(const unsigned char job[16], char text[9]);

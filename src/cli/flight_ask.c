@@ -106,7 +106,7 @@ static void print_one(const rd_flight *flight, int calls)
         rd_flight_number_text(call, number);
         rd_flight_call_text(call, what);
         snprintf(age, sizeof age, "%.3g s ago", rd_flight_age(flight, call));
-        snprintf(took, sizeof took, "%.3g s", rd_flight_took(flight, call));
+        rd_flight_took_text(flight, call, took);
         printf("  %-12s %-48s begun %-14s %-11s %s\n", number, what, age, took, rd_flight_state(call));
     }
 }

@@ -271,11 +271,45 @@ static void say_late(FILE *to, const rd_merged *m)
     fprintf(to, ", and others are %llu call%s further", ahead, ahead == 1 ? "" : "s");
 }
 
+/* The clause about this rank in an error, "rank 1 (pid 7 on h) is stopped, ...", and how long it is; NULL: none. */
+static const char *find_clause(const char *error, int rank, size_t *length)
+{
+    char name[32];
+    snprintf(name, sizeof name, "rank %d (", rank);
+    for (const char *at = error; (at = strstr(at, name)); at++) {
+        const char *end = strchr(at, ')');
+        if (!end) return NULL;                             /* cut off */
+        if (strncmp(end + 1, " called", 7) == 0) continue; /* whom a call was compared with */
+        *length = strcspn(at, ";");
+        return at;
+    }
+    return NULL;
+}
+
+/* What became of a rank as the errors of the others have it; they asked all when they failed. */
+static bool say_what_others_say(FILE *to, const rd_merged *m, int rank, bool again)
+{
+    for (int r = 0; r < m->size; r++) {
+        size_t length;
+        const rondo_record_header *header = m->of[r] ? &m->of[r]->header : NULL;
+        const char *clause = header && header->result ? find_clause(header->error, rank, &length) : NULL;
+        if (!clause) continue;
+        fprintf(to, "; %s%.*s", again ? "" : "the others say: ", (int)length, clause);
+        return true;
+    }
+    return false;
+}
+
 static void say_missing(FILE *to, const rd_merged *m)
 {
-    int count = rd_merged_say_ranks(to, m, rd_merged_is_missing, NULL);
-    fprintf(to, " left no record: killed, or in no call since the others failed, or %s file%s not here",
-            count == 1 ? "its" : "their", count == 1 ? " is" : "s are");
+    enum { MOST = 4 };
+    int count = rd_merged_say_ranks(to, m, rd_merged_is_missing, NULL), said = 0;
+    fprintf(to, " left no record");
+    for (int r = 0; r < m->size && said < MOST; r++)
+        if (!m->of[r]) said += say_what_others_say(to, m, r, said > 0);
+    if (!said)
+        fprintf(to, ": killed, or in no call since the others failed, or %s file%s not here",
+                count == 1 ? "its" : "their", count == 1 ? " is" : "s are");
     if (m->least < m->most) {
         fprintf(to, "; of the others ");
         say_late(to, m);

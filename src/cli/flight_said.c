@@ -91,11 +91,40 @@ static void print_difference(const rd_merged *m)
 
 static void print_call(const rd_flight *flight, const rondo_record_call *call)
 {
-    char what[RD_FLIGHT_TEXT], number[RD_FLIGHT_TEXT];
+    char what[RD_FLIGHT_TEXT], number[RD_FLIGHT_TEXT], took[32];
     rd_flight_call_text(call, what);
     rd_flight_number_text(call, number);
-    printf("    %s, %s: begun %.3g s before, took %.3g s, %s\n", number, what, rd_flight_age(flight, call),
-           rd_flight_took(flight, call), rd_flight_state(call));
+    rd_flight_took_text(flight, call, took);
+    printf("    %s, %s: begun %.3g s before, took %s, %s\n", number, what, rd_flight_age(flight, call), took,
+           rd_flight_state(call));
+}
+
+/* Without "rank 3 (pid 7 on h): " before it, which says whose error it was that this rank heard of. */
+static const char *bare_error(const rondo_record_header *header)
+{
+    const char *end = strncmp(header->error, "rank ", 5) ? NULL : strchr(header->error, ')');
+    return end && end[1] == ':' && end[2] == ' ' ? end + 3 : header->error;
+}
+
+static bool is_cut(const rondo_record_header *header)
+{
+    return strlen(header->error) == sizeof header->error - 1;
+}
+
+static bool ends_alike(const rd_merged *m, int rank, const void *header)
+{
+    const rondo_record_header *a = header, *b = m->of[rank] ? &m->of[rank]->header : NULL;
+    if (!b || a->result != b->result) return false;
+    const char *x = bare_error(a), *y = bare_error(b);
+    size_t nx = strlen(x), ny = strlen(y);
+    return strncmp(x, y, nx < ny ? nx : ny) == 0 && (nx == ny || is_cut(nx < ny ? a : b));
+}
+
+static int count_alike(const rd_merged *m, int rank)
+{
+    int count = 0;
+    for (int r = 0; r < m->size; r++) count += ends_alike(m, r, &m->of[rank]->header);
+    return count;
 }
 
 /* Its last collective, the messages that are not done, and why it ended. */
@@ -112,17 +141,34 @@ static void print_rank(const rd_merged *m, int rank)
     for (uint32_t i = 0; i < h->calls; i++)
         if (rd_flight_is_message(&flight->calls[i]) && flight->calls[i].result != RONDO_SUCCESS)
             print_call(flight, &flight->calls[i]);
-    if (h->result) printf("    ended: %s: %s\n", rondo_result_string((rondo_result)h->result), h->error);
+    if (h->result && count_alike(m, rank) == 1)
+        printf("    ended: %s: %s\n", rondo_result_string((rondo_result)h->result), h->error);
 }
 
-static void print_one(const rd_merged *m)
+/* What several ended with, once. */
+static void print_common_ends(const rd_merged *m)
+{
+    for (int r = 0; r < m->size; r++) {
+        bool said = false;
+        if (!m->of[r] || !m->of[r]->header.result || count_alike(m, r) == 1) continue;
+        for (int before = 0; before < r && !said; before++) said = ends_alike(m, before, &m->of[r]->header);
+        if (said) continue;
+        printf("  ");
+        rd_merged_say_ranks(stdout, m, ends_alike, &m->of[r]->header);
+        printf(" ended: %s: %s\n", rondo_result_string((rondo_result)m->of[r]->header.result),
+               bare_error(&m->of[r]->header));
+    }
+}
+
+/* said: its verdict is above. */
+static void print_one(const rd_merged *m, bool said)
 {
     char job[9], text[3 * RD_FLIGHT_TEXT];
     rd_flight_job_text(m->any->header.job, job);
     printf("\ncommunicator %u of job %s: %d rank%s, records of %d\n", m->any->header.comm_number, job, m->size,
            m->size == 1 ? "" : "s", m->records);
-    printf("  verdict: %s\n", m->verdict);
-    if (m->records < m->size) {
+    if (!said) printf("  verdict: %s\n", m->verdict);
+    if (m->records < m->size && m->trouble != RD_TROUBLE_MISSING) {
         printf("  no record of ");
         rd_merged_say_ranks(stdout, m, rd_merged_is_missing, NULL);
         printf("\n");
@@ -134,15 +180,22 @@ static void print_one(const rd_merged *m)
     }
     if (m->lonely_count > MOST_MESSAGES) printf("  and %d messages more like these\n", m->lonely_count - MOST_MESSAGES);
     for (int r = 0; r < m->size; r++) print_rank(m, r);
+    print_common_ends(m);
+}
+
+static int find_worst(const rd_merged *merged, int count)
+{
+    int worst = 0;
+    for (int i = 1; i < count; i++)
+        if (merged[i].trouble > merged[worst].trouble) worst = i;
+    return worst;
 }
 
 /* The worst of several is the verdict on all. */
 static char *overall(const rd_merged *merged, int count)
 {
-    const rd_merged *worst = merged;
+    const rd_merged *worst = &merged[find_worst(merged, count)];
     char *text = NULL, job[9];
-    for (int i = 1; i < count; i++)
-        if (merged[i].trouble > worst->trouble) worst = &merged[i];
     rd_flight_job_text(worst->any->header.job, job);
     if (count == 1) return strdup(worst->verdict);
     if (asprintf(&text, "communicator %u of job %s: %s", worst->any->header.comm_number, job, worst->verdict) < 0)
@@ -256,7 +309,7 @@ int rd_flight_merge(const char *directory, bool json)
         print_json(merged, count, verdict, &skips);
     } else {
         printf("%s\n", verdict);
-        for (int i = 0; i < count; i++) print_one(&merged[i]);
+        for (int i = 0; i < count; i++) print_one(&merged[i], i == find_worst(merged, count));
     }
     for (int i = 0; i < skips.count; i++) free(skips.list[i]);
     free(skips.list);

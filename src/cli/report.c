@@ -54,17 +54,59 @@ static void say_tail(rd_sink *err, const rd_tail *tail)
     }
 }
 
-void rd_report_failure(rd_sink *err, const rd_worker *worker, const siginfo_t *how)
+/* "exited with status 3 after 0.20 s" */
+static void describe_end(const rd_worker *worker, char *text, size_t bytes)
 {
-    char what[96], name[32];
+    const siginfo_t *how = &worker->how;
+    double seconds = (double)(worker->ended - worker->started) * 1e-9;
+    char name[32];
     if (how->si_code == CLD_EXITED)
-        snprintf(what, sizeof what, "exited with status %d", how->si_status);
+        snprintf(text, bytes, "exited with status %d after %.2f s", how->si_status, seconds);
     else
-        snprintf(what, sizeof what, "was killed by %s (%s%s)", rd_signal_name(how->si_status, name, sizeof name),
-                 strsignal(how->si_status), how->si_code == CLD_DUMPED ? ", core dumped" : "");
-    rd_say(err, "rank %d (pid %d) was the first to fail: it %s after %.2f s%s", worker->rank, (int)worker->pid, what,
-           (double)(rd_now() - worker->started) * 1e-9,
-           worker->tail.length ? "; its last lines:" : ", having printed nothing");
-    say_tail(err, &worker->tail);
+        snprintf(text, bytes, "was killed by %s (%s%s) after %.2f s",
+                 rd_signal_name(how->si_status, name, sizeof name), strsignal(how->si_status),
+                 how->si_code == CLD_DUMPED ? ", core dumped" : "", seconds);
+}
+
+void rd_report_failure(rd_sink *err, const rd_worker *worker, bool above)
+{
+    char what[128];
+    describe_end(worker, what, sizeof what);
+    rd_say(err, "rank %d (pid %d) was the first to fail: it %s%s", worker->rank, (int)worker->pid, what,
+           !worker->tail.length ? ", having printed nothing"
+           : above              ? "; its last lines are above"
+                                : "; its last lines:");
+    if (!above) say_tail(err, &worker->tail);
     rd_sink_flush(err);
+}
+
+void rd_report_loss(rd_sink *err, const rd_worker *worker)
+{
+    char what[128];
+    describe_end(worker, what, sizeof what);
+    rd_say(err, "rank %d (pid %d) %s; the others go on", worker->rank, (int)worker->pid, what);
+}
+
+int rd_report_survivors(rd_sink *err, const rd_worker *workers, int count)
+{
+    int failed = 0, killed = 0, status = 0;
+    char what[128];
+    for (int i = 0; i < count; i++) {
+        const siginfo_t *how = &workers[i].how;
+        bool exited = how->si_code == CLD_EXITED;
+        failed += !exited || how->si_status;
+        killed += !exited;
+        if (exited && how->si_status > status) status = how->si_status;
+    }
+    if (failed) rd_say(err, "%d of %d rank%s failed:", failed, count, count == 1 ? "" : "s");
+    for (int i = 0; i < count; i++) {
+        if (workers[i].how.si_code == CLD_EXITED && !workers[i].how.si_status) continue;
+        describe_end(&workers[i], what, sizeof what);
+        rd_say(err, "  rank %d (pid %d) %s", workers[i].rank, (int)workers[i].pid, what);
+    }
+    if (killed < count) return status;
+    const rd_worker *first = workers;
+    for (int i = 1; i < count; i++)
+        if (workers[i].ended < first->ended) first = &workers[i];
+    return 128 + first->how.si_status;
 }

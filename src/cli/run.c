@@ -25,6 +25,9 @@ static const char help[] =
     "      --node-rank K       which node this is, from 0\n"
     "      --master-addr A     address or name of node 0; else MASTER_ADDR\n"
     "      --master-port P     a port that is free there; else MASTER_PORT, else 29500\n"
+    "      --keep-going        a rank that fails ends no other, so that these may rondo_comm_shrink(); the exit\n"
+    "                          status is the highest of those that no signal ended, and the failed are listed at the "
+    "end\n"
     "      --no-prefix         no \"[rank] \" before each line\n"
     "      --output-dir DIR    write DIR/rank-R.out and DIR/rank-R.err instead of standard output and error\n"
     "      --grace SECONDS     from SIGTERM to SIGKILL when the run ends early (5)\n"
@@ -49,6 +52,7 @@ enum option_id {
     OPT_NODE,
     OPT_ADDRESS,
     OPT_PORT,
+    OPT_KEEP_GOING,
     OPT_NO_PREFIX,
     OPT_OUTPUT_DIR,
     OPT_GRACE,
@@ -78,6 +82,7 @@ static const struct option known[] = {
     {"node-rank", WITH, NULL, OPT_NODE},
     {"master-addr", WITH, NULL, OPT_ADDRESS},
     {"master-port", WITH, NULL, OPT_PORT},
+    {"keep-going", no_argument, NULL, OPT_KEEP_GOING},
     {"no-prefix", no_argument, NULL, OPT_NO_PREFIX},
     {"output-dir", WITH, NULL, OPT_OUTPUT_DIR},
     {"grace", WITH, NULL, OPT_GRACE},
@@ -132,6 +137,7 @@ static int apply(rd_run_options *options, int id, const char *value)
     case OPT_NODE: return whole_number("--node-rank", value, 0, 65535, &options->node);
     case OPT_ADDRESS: options->address = value; return 0;
     case OPT_PORT: return whole_number("--master-port", value, 1, 65535, &options->port);
+    case OPT_KEEP_GOING: options->keep_going = true; return 0;
     case OPT_NO_PREFIX: options->prefix = false; return 0;
     case OPT_OUTPUT_DIR: options->output_dir = value; return 0;
     case OPT_GRACE: return seconds("--grace", value, &options->grace_s);

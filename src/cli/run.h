@@ -28,6 +28,7 @@ typedef struct rd_run_options {
     double grace_s;          /* from SIGTERM to SIGKILL */
     double timeout_s;        /* of the whole run; 0: none */
     bool prefix;             /* "[rank] " before every line */
+    bool keep_going;         /* a rank that fails ends nobody else */
     const char *output_dir;  /* files instead of standard output and error; NULL: no */
     char **program;          /* argv of the workers */
 } rd_run_options;
@@ -77,7 +78,8 @@ typedef struct rd_worker {
     int pidfd;
     bool running;
     bool group_left;     /* its process group may still have members */
-    int64_t started;
+    int64_t started, ended;
+    siginfo_t how;       /* it ended, when it has */
     rd_stream out[2];    /* its standard output and error */
     rd_tail tail;
 } rd_worker;
@@ -92,7 +94,7 @@ typedef struct rd_launch {
     int port;                 /* MASTER_PORT; 0: not set */
 } rd_launch;
 
-/* Job, key and port; 0, or -1 after saying why not. */
+/* Job, key and port, and open files enough; 0, or -1 after saying why not. */
 int rd_launch_open(rd_launch *launch, const rd_run_options *options);
 
 /* Starts the worker of this local rank. Returns 0, or an exit status for the launcher after saying why not. */
@@ -104,13 +106,20 @@ pid_t rd_guard_start(const pid_t *groups, int count, int *fd);
 
 /* ---- The run ---- */
 
-/* Returns the exit status: 0, that of the first worker to fail, 128 + signal, 124 over the time limit. */
+/* Returns the exit status: 0, that of the first worker to fail, 128 + signal, 124 over the time limit; with keep_going
+ * what rd_report_survivors says. */
 int rd_watch(const rd_run_options *options);
 
 /* ---- Reports: lines "rondo run: ..." put into `err` ---- */
 
 void rd_say(rd_sink *err, const char *format, ...) __attribute__((format(printf, 2, 3)));
-void rd_report_failure(rd_sink *err, const rd_worker *worker, const siginfo_t *how);
+/* `above`: what it printed last can be read there, just before. */
+void rd_report_failure(rd_sink *err, const rd_worker *worker, bool above);
+/* It failed, and nobody is ended for it. */
+void rd_report_loss(rd_sink *err, const rd_worker *worker);
+/* At the end, of those that nobody was ended for: lists the failed. Returns the highest status of those that no signal
+ * ended, or, when all were, 128 + the first one's signal. */
+int rd_report_survivors(rd_sink *err, const rd_worker *workers, int count);
 /* "SIGTERM", or "signal 35". */
 const char *rd_signal_name(int number, char *text, size_t bytes);
 

@@ -74,10 +74,25 @@ static int check_key(const rd_run_options *options)
     return 0;
 }
 
+/* Three descriptors a worker, two more with files. */
+static int allow_files(rd_launch *launch)
+{
+    const rd_run_options *options = launch->options;
+    rlim_t needed = (rlim_t)options->workers * (options->output_dir ? 5 : 3) + 64;
+    if (getrlimit(RLIMIT_NOFILE, &launch->files) < 0) return -1;
+    struct rlimit more = launch->files;
+    if (more.rlim_cur >= needed) return 0;
+    more.rlim_cur = needed;
+    if (more.rlim_max >= needed && setrlimit(RLIMIT_NOFILE, &more) == 0) return 0;
+    fprintf(stderr, "rondo run: %d ranks need %lu open files and the limit is %lu; start fewer, or see ulimit -Hn\n",
+            options->workers, (unsigned long)needed, (unsigned long)more.rlim_max);
+    return -1;
+}
+
 int rd_launch_open(rd_launch *launch, const rd_run_options *options)
 {
     *launch = (rd_launch){.options = options, .launcher = getpid(), .port = options->port};
-    if (check_key(options) < 0) return -1;
+    if (check_key(options) < 0 || allow_files(launch) < 0) return -1;
     if (options->nodes > 1) return 0; /* the address names the job, the user's key protects it */
     if (random_hex(launch->job, 32) < 0) goto no_random;
     if (!rd_env("RONDO_KEY") && !rd_env("RONDO_KEY_FILE") && random_hex(launch->key, 64) < 0) goto no_random;

@@ -2,7 +2,7 @@
  *
  * One loop, one thread, four phases:
  *
- *   RUNNING   until a worker fails, a signal or the time limit ends the run, or all workers have exited with 0
+ *   RUNNING   until a worker fails (not with keep_going), a signal or the time limit ends the run, or all have ended
  *   FAILED    one has failed; the others, who notice by the library, have a moment to say what they know of it
  *   ENDING    everyone left has SIGTERM (or the signal we got); at kill_at SIGKILL, again and again
  *   GONE      nobody is left; what they printed is still being written
@@ -48,6 +48,7 @@ typedef struct rd_run {
     pid_t guard;
     int guard_fd, epoll, signals;
     rd_sink out, err, *files;  /* files: two per worker with output_dir, else NULL */
+    bool one_place;            /* standard output and error go to the same terminal, file or pipe */
     bool paused;               /* not reading from the workers: out or err is full */
     enum phase phase;
     int status;                /* what the launcher will exit with */
@@ -164,9 +165,10 @@ static void end_run(rd_run *run, int status, int number)
 static void end_others(rd_run *run)
 {
     int others = running_workers(run);
+    char who[32] = "other rank";
+    if (others > 1) snprintf(who, sizeof who, "%d other ranks", others);
     if (others > 0 && run->options->grace_s > 0)
-        rd_say(&run->err, "ending the %d other%s: SIGTERM, then SIGKILL after %g s", others, others == 1 ? "" : "s",
-               run->options->grace_s);
+        rd_say(&run->err, "ending the %s: SIGTERM, then SIGKILL after %g s", who, run->options->grace_s);
     end_run(run, run->status, SIGTERM);
 }
 
@@ -201,10 +203,16 @@ static void worker_ended(rd_run *run, rd_worker *worker)
     worker->pidfd = -1;
     for (int i = 0; i < 2; i++)
         for (int reads = 0; reads < 16 && rd_stream_read(&worker->out[i], &worker->tail); reads++) continue;
+    worker->ended = rd_now();
+    worker->how = how;
     if (run->phase != RUNNING || (how.si_code == CLD_EXITED && how.si_status == 0)) return;
 
     rd_sink_flush(&run->out);
-    rd_report_failure(&run->err, worker, &how);
+    if (run->options->keep_going) {
+        if (running_workers(run) > 0) rd_report_loss(&run->err, worker);
+        return;
+    }
+    rd_report_failure(&run->err, worker, run->one_place && run->options->prefix && !run->files);
     run->phase = FAILED;
     run->status = how.si_code == CLD_EXITED ? how.si_status : 128 + how.si_status;
     run->end_at = rd_deadline(LAST_WORDS_MS * 1e-3);
@@ -224,7 +232,7 @@ static void on_signal(rd_run *run, int number)
         break;
     default:
         if (run->phase < ENDING) {
-            rd_say(&run->err, "%s: passed on to %d worker%s%s", rd_signal_name(number, name, sizeof name),
+            rd_say(&run->err, "%s: passed on to %d rank%s%s", rd_signal_name(number, name, sizeof name),
                    running_workers(run), running_workers(run) == 1 ? "" : "s",
                    number == SIGINT ? "; again to kill at once" : "");
             end_run(run, 128 + number, number);
@@ -311,11 +319,14 @@ static void on_event(rd_run *run, const struct epoll_event *event)
 static void next_phase(rd_run *run)
 {
     if (run->phase == RUNNING && rd_now() >= run->limit_at) {
-        rd_say(&run->err, "over the time limit of %g s; ending %d workers", run->options->timeout_s,
-               running_workers(run));
+        rd_say(&run->err, "over the time limit of %g s; ending %d rank%s", run->options->timeout_s,
+               running_workers(run), running_workers(run) == 1 ? "" : "s");
         end_run(run, EXIT_TIMEOUT, SIGTERM);
     }
-    if (run->phase == RUNNING && running_workers(run) == 0) end_run(run, 0, SIGTERM); /* what they left behind */
+    if (run->phase == RUNNING && running_workers(run) == 0) { /* nobody but what they left behind */
+        bool asked = run->options->keep_going;
+        end_run(run, asked ? rd_report_survivors(&run->err, run->workers, run->options->workers) : 0, SIGTERM);
+    }
     if (run->phase == FAILED && (running_workers(run) == 0 || rd_now() >= run->end_at)) end_others(run);
     if (run->phase != ENDING) return;
     if (!anyone_left(run)) run->phase = GONE;
@@ -356,24 +367,11 @@ static int block_signals(rd_run *run)
     return run->signals;
 }
 
-/* Three descriptors a worker, two more with files. */
-static int allow_files(rd_run *run)
+static struct stat open_sink(rd_sink *sink, int fd)
 {
-    rlim_t needed = (rlim_t)run->options->workers * (run->options->output_dir ? 5 : 3) + 64;
-    if (getrlimit(RLIMIT_NOFILE, &run->launch.files) < 0) return -1;
-    struct rlimit more = run->launch.files;
-    if (more.rlim_cur >= needed) return 0;
-    more.rlim_cur = needed;
-    if (more.rlim_max >= needed && setrlimit(RLIMIT_NOFILE, &more) == 0) return 0;
-    fprintf(stderr, "rondo run: %d workers need %lu open files and the limit is %lu; start fewer, or see ulimit -Hn\n",
-            run->options->workers, (unsigned long)needed, (unsigned long)more.rlim_max);
-    return -1;
-}
-
-static void open_sink(rd_sink *sink, int fd)
-{
-    struct stat status;
+    struct stat status = {0};
     *sink = (rd_sink){.fd = fd, .waitable = fstat(fd, &status) == 0 && !S_ISREG(status.st_mode)};
+    return status;
 }
 
 static int open_files(rd_run *run)
@@ -406,7 +404,7 @@ static int allocate(rd_run *run)
     run->groups = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (run->groups == MAP_FAILED) run->groups = NULL;
     if (!run->workers || !run->groups || (run->options->output_dir && !run->files)) {
-        fprintf(stderr, "rondo run: out of memory for %zu workers\n", count);
+        fprintf(stderr, "rondo run: out of memory for %zu ranks\n", count);
         return -1;
     }
     for (size_t i = 0; i < 2 * count; i++) {
@@ -426,9 +424,9 @@ static int open_run(rd_run *run, const rd_run_options *options)
     *run = (rd_run){.options = options, .epoll = -1, .signals = -1, .guard_fd = -1, .limit_at = INT64_MAX};
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++) /* a closed one would be taken by a pipe */
         while (fcntl(fd, F_GETFD) < 0 && open("/dev/null", O_RDWR) >= 0) continue;
-    open_sink(&run->out, STDOUT_FILENO);
-    open_sink(&run->err, STDERR_FILENO);
-    if (rd_launch_open(&run->launch, options) < 0 || allow_files(run) < 0 || allocate(run) < 0 || open_files(run) < 0)
+    struct stat out = open_sink(&run->out, STDOUT_FILENO), err = open_sink(&run->err, STDERR_FILENO);
+    run->one_place = out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+    if (rd_launch_open(&run->launch, options) < 0 || allocate(run) < 0 || open_files(run) < 0)
         return -1;
     prctl(PR_SET_CHILD_SUBREAPER, 1);
     run->epoll = epoll_create1(EPOLL_CLOEXEC);

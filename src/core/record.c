@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 _Static_assert(sizeof(rondo_record_call) == 64 && sizeof(rondo_record_header) == 648, "no padding");
@@ -155,8 +156,26 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 RD_HOLD_AT_FORK(lock)
 static rondo_comm *enlisted;
 
+/* Said when a job begins: what cannot be written when it fails is lost. */
+static void prepare_directory(const char *directory)
+{
+    static atomic_flag prepared = ATOMIC_FLAG_INIT;
+    struct stat about;
+    if (!directory || atomic_flag_test_and_set(&prepared)) return;
+    int error = mkdir(directory, 0700) && errno != EEXIST ? errno : 0; /* another rank may be faster */
+    if (!error && stat(directory, &about)) error = errno;
+    if (!error && !S_ISDIR(about.st_mode)) error = ENOTDIR;
+    if (!error && access(directory, W_OK | X_OK)) error = errno;
+    if (error)
+        rd_log(RD_LOG_WARN,
+               "RONDO_RECORD=%.400s: no records can be written there: %s; it must be a directory that may be written "
+               "in, or whose parent may",
+               directory, strerror(error));
+}
+
 void rd_record_enlist(rondo_comm *comm)
 {
+    prepare_directory(comm->settings.record);
     pthread_mutex_lock(&lock);
     comm->next_recorded = enlisted;
     enlisted = comm;

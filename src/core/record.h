@@ -42,7 +42,7 @@ int rd_record_read(const rd_recorder *recorder, rondo_record_call *calls);
 
 /* ---- Of all communicators of the process ---- */
 
-/* From now on they are among those that rd_records_dump writes. */
+/* From now on it is among those that rd_records_dump writes; makes RONDO_RECORD's directory, or warns. */
 void rd_record_enlist(rondo_comm *comm);
 void rd_record_delist(rondo_comm *comm);
 /* A memfd that holds the records of all communicators; -1: none could be made. */
