@@ -251,7 +251,7 @@ static rondo_result run_all(void)
         return rd_fail(group->refused,
                        "rondo_group_end: nothing of the group was started, since a call in it was refused: %s",
                        group->why);
-    if (group->start_count) RD_TRY(rd_start_all(group->starts, group->start_count));
+    if (group->start_count) RD_TRY(rd_start_all(group->starts, group->start_count, NULL));
     RD_TRY(enter_all());
     rondo_result result = run_calls();
     leave(group->count);

@@ -42,72 +42,44 @@ void rd_child_free(rd_child *child)
     child->members = NULL;
 }
 
-static void give_up_if_bereft(rd_child *child)
+static void give_up_if_bereft(const rd_child *child, rondo_comm *comm)
 {
     char name[256], text[320];
-    for (int i = 0; i < child->count && !rd_comm_stopped(child->comm); i++) {
+    for (int i = 0; i < child->count && !rd_comm_stopped(comm); i++) {
         if (!rd_member_is_gone(child->parent->member, child->members[i])) continue;
         rd_member_peer_name(child->parent->member, child->members[i], name, sizeof name);
         snprintf(text, sizeof text, "%s went while the communicator was being made", name);
-        rd_comm_give_up(child->comm, RONDO_REMOTE_ERROR, text);
+        rd_comm_give_up(comm, RONDO_REMOTE_ERROR, text);
     }
 }
 
-/* An abort of the parent ends the calls on it: splits and shrinks, too. */
-static void give_up_with_parent(rd_child *child)
+/* An abort of the parent ends the calls on it, and a split or shrink is one. */
+static void give_up_with_parent(const rd_child *child, rondo_comm *comm)
 {
     rondo_result stop = child->outlives_parent ? RONDO_SUCCESS : rd_comm_stopped(child->parent);
-    if (rd_comm_stopped(child->comm)) return;
+    if (rd_comm_stopped(comm)) return;
     if (stop)
-        rd_comm_give_up(child->comm, stop, child->parent->stop.text);
+        rd_comm_give_up(comm, stop, child->parent->stop.text);
     else if (child->outlives_parent && atomic_load(&child->parent->stop.aborted))
-        rd_comm_give_up(child->comm, RONDO_ABORTED, "rondo_comm_abort was called while the communicator shrank");
+        rd_comm_give_up(comm, RONDO_ABORTED, "rondo_comm_abort was called while the communicator shrank");
 }
 
-static bool is_made(const rd_child *child)
+static void look(void *context, int i, rondo_comm *comm, bool closely)
 {
-    return atomic_load_explicit(&child->comm->starting, memory_order_acquire) != RD_STARTING;
-}
-
-/* Waits until all are made or have failed. One that fails takes those of its process with it. */
-static rondo_result await_all(rd_child *children, int n)
-{
-    char failed[RD_ERROR_BYTES] = "";
-    rondo_result result = RONDO_SUCCESS;
-    for (int round = 0, left = n; left; round++) {
-        left = 0;
-        for (int i = 0; i < n; i++) {
-            rd_child *child = &children[i];
-            rondo_result stop = is_made(child) ? rd_comm_stopped(child->comm) : RONDO_SUCCESS;
-            left += !is_made(child);
-            if (stop && result == RONDO_SUCCESS) {
-                result = stop;
-                snprintf(failed, sizeof failed, "%s", child->comm->stop.text);
-            }
-            if (!is_made(child) && result != RONDO_SUCCESS) rd_comm_give_up(child->comm, RONDO_ABORTED, failed);
-            if (!is_made(child)) give_up_with_parent(child);
-            if (!is_made(child) && round % 100 == 0) give_up_if_bereft(child);
-        }
-        if (left) nanosleep(&(struct timespec){0, 200000}, NULL);
-    }
-    return result == RONDO_SUCCESS ? result : rd_fail(result, "%s", failed);
+    const rd_child *child = &((const rd_child *)context)[i];
+    give_up_with_parent(child, comm);
+    if (closely) give_up_if_bereft(child, comm);
 }
 
 rondo_result rd_children_make(rd_child *children, int n)
 {
-    int begun = 0;
-    rondo_result result = RONDO_IN_PROGRESS;
-    for (; begun < n && result == RONDO_IN_PROGRESS; begun++)
-        result = rd_start_begin(&children[begun].start, &children[begun].comm);
-    if (result != RONDO_IN_PROGRESS) begun--;
-    if (result == RONDO_IN_PROGRESS) result = await_all(children, n);
+    rd_watch_starts watch = {look, children};
+    rd_start *starts = calloc((size_t)n, sizeof *starts);
+    rondo_result result = starts ? RONDO_SUCCESS : rd_fail_errno("no memory for %d communicators", n);
+    for (int i = 0; i < n && starts; i++) starts[i] = children[i].start;
+    if (starts) result = rd_start_all(starts, n, &watch);
     for (int i = 0; i < n; i++) rd_job_undo(&children[i].start.job);
-    for (int i = 0; i < begun; i++) {
-        if (result == RONDO_SUCCESS)
-            *children[i].start.out = children[i].comm;
-        else
-            rondo_comm_destroy(children[i].comm);
-    }
+    free(starts);
     return result;
 }
 

@@ -14,7 +14,6 @@ typedef struct rd_child {
     int32_t *members; /* its ranks' ranks in the parent, in order */
     int count;
     bool outlives_parent; /* made of one that may have ended; else it is given up when that ends */
-    rondo_comm *comm;     /* while it is made */
 } rd_child;
 
 /* Makes all of them, or none. One whose members go meanwhile, as the parent's control plane tells, is given up at once.

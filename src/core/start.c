@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * start.c - making communicators. Ranks of one process that start together need a thread each for as long as it takes,
- * since each waits for all others; a rank that starts in the background needs one, too.
+ * since each waits for all others: they start in the background, and the caller waits for all.
  */
 #include "core/start.h"
 
@@ -16,7 +16,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REASON_NS 1000000000 /* how long a failed start waits to hear why */
+#define LOOK_NS    200000     /* between two looks whether all are made */
+#define CLOSE_LOOK 100        /* every so many of them, one that costs a lock */
+#define REASON_NS  1000000000 /* how long a failed start waits to hear why */
 
 /* ---- what the service thread may call ---- */
 
@@ -174,52 +176,64 @@ rondo_result rd_start_run(const rd_start *start)
 
 /* ---- several ---- */
 
-typedef struct rd_starter {
-    pthread_t thread;
-    const rd_start *start;
-    rondo_comm *comm;
-    rondo_result result;
-    char error[RD_ERROR_BYTES];
-} rd_starter;
-
-static void *start_one(void *argument)
+static bool is_made(const rondo_comm *comm)
 {
-    rd_starter *s = argument;
-    s->result = create(&s->comm, s->start);
-    if (s->result != RONDO_SUCCESS) snprintf(s->error, sizeof s->error, "%s", rd_last_error());
-    return NULL;
+    return atomic_load_explicit(&comm->starting, memory_order_acquire) != RD_STARTING;
 }
 
-static rondo_result run_starters(rd_starter *starters, int n)
+/* Waits until all are made or have failed. One that fails takes those of its process with it. */
+static rondo_result await_all(rondo_comm *const *comms, int n, const rd_watch_starts *watch)
 {
+    char failed[RD_ERROR_BYTES] = "";
     rondo_result result = RONDO_SUCCESS;
-    int started = 0;
-    for (; started < n; started++)
-        if ((errno = rd_thread_start(&starters[started].thread, "rondo-start", start_one, &starters[started]))) {
-            result = rd_fail_errno("no thread to start rank %d in", starters[started].start->job.rank);
-            break;
+    for (int round = 0, left = n; left; round++) {
+        left = 0;
+        for (int i = 0; i < n; i++) {
+            bool made = is_made(comms[i]);
+            rondo_result stop = made ? rd_comm_stopped(comms[i]) : RONDO_SUCCESS;
+            left += !made;
+            if (stop && result == RONDO_SUCCESS) {
+                result = stop;
+                if (n > 1)
+                    snprintf(failed, sizeof failed, "rank %d: %.2000s", comms[i]->rank, comms[i]->stop.text);
+                else
+                    snprintf(failed, sizeof failed, "%s", comms[i]->stop.text);
+            }
+            if (!made && result != RONDO_SUCCESS) rd_comm_give_up(comms[i], RONDO_ABORTED, failed);
+            if (!made && watch) watch->look(watch->context, i, comms[i], round % CLOSE_LOOK == 0);
         }
-    for (int i = 0; i < started; i++) pthread_join(starters[i].thread, NULL);
-    for (int i = 0; i < started && result == RONDO_SUCCESS; i++)
-        if (starters[i].result != RONDO_SUCCESS)
-            result = rd_fail(starters[i].result, "rank %d: %s", starters[i].start->job.rank, starters[i].error);
-    for (int i = 0; i < started; i++) {
-        if (result == RONDO_SUCCESS)
-            *starters[i].start->out = starters[i].comm;
-        else
-            rondo_comm_destroy(starters[i].comm);
+        if (left) nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
     }
-    return result;
+    return result == RONDO_SUCCESS ? result : rd_fail(result, "%s", failed);
 }
 
-rondo_result rd_start_all(const rd_start *starts, int n)
+static rondo_result begin_all(const rd_start *starts, rondo_comm **comms, int n)
 {
-    if (n == 1) return create(starts[0].out, &starts[0]);
-    rd_starter *starters = calloc((size_t)n, sizeof *starters);
-    if (!starters) return rd_fail_errno("no memory to start %d ranks", n);
-    for (int i = 0; i < n; i++) starters[i].start = &starts[i];
-    rondo_result result = run_starters(starters, n);
-    free(starters);
+    for (int i = 0; i < n; i++) {
+        rondo_result result = rd_start_begin(&starts[i], &comms[i]);
+        if (result == RONDO_IN_PROGRESS) continue;
+        char why[RD_ERROR_BYTES];
+        snprintf(why, sizeof why, "%s", rd_last_error());
+        while (i-- > 0) rd_comm_give_up(comms[i], result, why); /* they would wait for it */
+        return rd_fail(result, "%s", why);
+    }
+    return RONDO_SUCCESS;
+}
+
+rondo_result rd_start_all(const rd_start *starts, int n, const rd_watch_starts *watch)
+{
+    if (n == 1 && !watch) return create(starts[0].out, &starts[0]);
+    rondo_comm **comms = calloc((size_t)n, sizeof *comms);
+    if (!comms) return rd_fail_errno("no memory to start %d ranks", n);
+    rondo_result result = begin_all(starts, comms, n);
+    if (result == RONDO_SUCCESS) result = await_all(comms, n, watch);
+    for (int i = 0; i < n; i++) {
+        if (result == RONDO_SUCCESS)
+            *starts[i].out = comms[i];
+        else
+            rondo_comm_destroy(comms[i]);
+    }
+    free(comms);
     return result;
 }
 

@@ -21,7 +21,13 @@ rondo_result rd_start_prepare(rd_start *start, const rondo_config *config, const
 rondo_result rd_start_run(const rd_start *start);
 /* In the background, into *comm: RONDO_IN_PROGRESS, or why not even that. */
 rondo_result rd_start_begin(const rd_start *start, rondo_comm **comm);
-/* All at once, since they may wait for one another: all start, or none is left. */
-rondo_result rd_start_all(const rd_start *starts, int n);
+/* Called now and then while the i-th is being made: it may give it up (rd_comm_give_up). closely: rarely, for what costs
+ * more to look at. */
+typedef struct rd_watch_starts {
+    void (*look)(void *context, int i, rondo_comm *comm, bool closely);
+    void *context;
+} rd_watch_starts;
+/* All at once, since they may wait for one another: all start, or none is left. watch: NULL: nobody looks. */
+rondo_result rd_start_all(const rd_start *starts, int n, const rd_watch_starts *watch);
 
 #endif
