@@ -10,6 +10,7 @@
 # make bench-peers   Rondo beside Open MPI, MPICH and Gloo: tables, goals and a plot into bench/; PEERS=quick: fewer
 # make bench-guard   instructions per call, beside those of bench/guard.txt; ACCEPT=1 writes that file
 # make bench-reduce  every element type and operator in units of a float32 sum, into bench/RESULTS.md
+# make help       this text
 # V=1 shows the commands. demo and check install missing Debian packages when they can.
 
 # ---- Settings ------------------------------------------------------------------------------------------------
@@ -51,7 +52,7 @@ TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 
 .PHONY: all demo check check-long check-layers chaos asan ubsan tsan lint bench-peers bench-guard bench-reduce deps clean tests
 .PHONY: run-tests
-.PHONY: install uninstall coverage format
+.PHONY: install uninstall coverage format help
 all: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
 
 $(BUILD)/obj/%.o: %.c
@@ -234,9 +235,19 @@ install: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo
 	@[ -n "$(DESTDIR)" ] || { PATH=$$PATH:/usr/sbin:/sbin; ldconfig 2>/dev/null; ldconfig -p | grep -q ' $(LIBDIR)/librondo.so.0$$'; } || \
 	echo "Programs find librondo.so.0 in $(LIBDIR) when linked with -Wl,-rpath,$(LIBDIR), or with LD_LIBRARY_PATH=$(LIBDIR)."
 
+# What install made, innermost first; those of the system stay.
+OWN     := $(if $(filter-out / /usr /usr/local,$(PREFIX)),yes)
+EMPTIED  = $(TO_LIB)/pkgconfig $(if $(OWN),$(if $(filter $(PREFIX)/%,$(LIBDIR)),$(TO_LIB)) $(TO_INC) $(TO_BIN) $(TO_MAN) \
+           $(DESTDIR)$(PREFIX)/share/man $(DESTDIR)$(PREFIX)/share $(DESTDIR)$(PREFIX))
+
 uninstall:
 	rm -f $(TO_LIB)/librondo.so $(TO_LIB)/librondo.so.0 $(TO_LIB)/librondo.so.$(VERSION) $(TO_LIB)/librondo.a
 	rm -f $(TO_LIB)/pkgconfig/rondo.pc $(addprefix $(TO_INC)/,$(notdir $(wildcard include/rondo*.h))) $(TO_BIN)/rondo $(TO_MAN)/rondo.1
+	@rmdir $(EMPTIED) 2>/dev/null || true
 
 clean:
 	rm -rf build
+
+# The lines above that begin with a number sign, but for the first two.
+help:
+	@sed -n '1,2d; /^$$/q; s/^# \{0,1\}//p' $(firstword $(MAKEFILE_LIST))

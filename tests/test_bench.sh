@@ -42,6 +42,23 @@ for what in sys.argv[2:]:
 END
 check() { python3 check.py "$@" 2>trouble || fail "$1" trouble out err; }
 
+# A place that is measured otherwise than hwloc has it is said below the table, and only then.
+places() {
+    local told measured note
+    bench -n 2 -b 64 -e 1K; status 0 places
+    "$rondo" bench --help | grep -q 'else algbw\.$' || fail "busbw in the help"
+    "$rondo" bench --help | awk 'length > 120' >wide; [ ! -s wide ] || fail "lines of the help" wide
+    prints ' limit  +reached ' places
+    grep -q '^# ranks bound to processors' out || return
+    told=$(timeout 20 "$rondo" topo -n 2 --json | python3 -c '
+import json, sys
+name = json.load(sys.stdin)["ring"]["hops"][0]["shared"]
+print("L3" if "cache" in name else "core" if name == "core" else "host")')
+    measured=$(awk '!/^#/ {print $14}' out | grep -xE 'core|L3|host' | grep -vx "$told" | sort -u)
+    note=$(sed -nE "s/^# place ([a-zA-Z0-9]+): measured; topo says $told: .*/\1/p" out | sort -u)
+    [ "$measured" = "$note" ] || fail "places: measured '$measured' where topo says '$told', and told '$note'" out
+}
+
 rows_and_columns() {
     bench -e 64K -f 32; status 0 plain
     check plain 'j["ranks"] == 2' 'j["transport"] == "shm"' 'j["collective"] == "all_reduce"' \
@@ -175,7 +192,7 @@ bad_options() {
     go "$rondo" bench -e 1000G -b 1000G; status 1 "too large"; says 'more than the memory' "too large"
 }
 
-for part in rows_and_columns collectives types wrong_results launchers bad_options; do
+for part in places rows_and_columns collectives types wrong_results launchers bad_options; do
     $part; echo "$part: until $SECONDS s"
 done
 [ $failed = 0 ] && echo "rondo bench: rows, JSON, wrong results, launchers and options as they should be"

@@ -33,6 +33,20 @@ RONDO_RECORD=file ranks -n 2 -- "$build/examples/hello" || fail "RONDO_RECORD is
 grep -q 'WARN: RONDO_RECORD=file: no records can be written there: Not a directory' err || fail "RONDO_RECORD is a file" err
 RONDO_RECORD=new ranks -n 2 -- "$build/examples/hello" && [ -d new ] && [ ! -s err ] || fail "RONDO_RECORD is made" out err
 
+# A setting that is none, or has no such value: one rank says it, and what is nearest.
+RONDO_CHANELS=2 RONDO_ALGO=rong RONDO_NOTHING_LIKE_IT=1 ranks -n 4 -- "$build/examples/hello" || fail "bad settings" out err
+[ "$(grep -c WARN err)" = 3 ] && grep -q 'RONDO_CHANELS is not a setting, .* RONDO_CHANNELS?; rondo doctor lists all' err &&
+    grep -q 'did you mean ring?' err && grep -q 'RONDO_NOTHING_LIKE_IT is not a setting, ignored; rondo doctor' err ||
+    fail "bad settings: once for all ranks" err
+RONDO_DEBUG=INFO RONDO_CHANELS=2 ranks -n 4 -- "$build/examples/hello"
+[ "$(grep -c 'INFO: RONDO_CHANELS' err)" = 3 ] || fail "bad settings: the others say it when asked" err
+
+# Flat where it cannot be: why.
+RONDO_ALGO=flat RONDO_FLAT_RANKS=2 ranks -n 3 -- "$build/examples/hello" && fail "flat, too many ranks" out err
+grep -q 'RONDO_ALGO=flat is for at most 2 ranks (RONDO_FLAT_RANKS), and there are 3' err || fail "flat, too many ranks" err
+RONDO_ALGO=exchange RONDO_TRANSPORT=tcp ranks -n 3 -- "$build/examples/hello" && fail "exchange over TCP" out err
+grep -q 'RONDO_ALGO=exchange needs .* over tcp (RONDO_TRANSPORT asks for it)' err || fail "exchange over TCP" err
+
 # A slice that is longer than sockets take: said once, and only to whom asked for it.
 warned() { grep -c 'WARN: slices of [0-9]* bytes were asked for' err; }
 hello() { ranks -n 3 -- "$build/examples/hello" || fail "hello" out err; }

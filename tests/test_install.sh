@@ -57,12 +57,19 @@ done
 rm "$root$prefix"/lib/librondo.so*
 cc examples/hello.c -o static $warnings $(pkg-config --cflags --libs --static rondo) >log 2>&1 && runs static || fail "static" log
 readelf -d static | grep -q librondo && fail "linked with the static library, and yet needs the other"
+command=$(tr '\n' ' ' <"$here/README.md" | grep -oE '`cc examples/hello.c [^`]*librondo\.a [^`]*`' | tr -d '`')
+[ -n "$command" ] || fail "the README does not say how to link with librondo.a"
+(PREFIX=$root$prefix; eval "$command $warnings") >log 2>&1 && runs hello || fail "$command" log
+readelf -d hello | grep -q librondo && fail "by hand linked with librondo.a, and yet needs the other"
 
 # ---- And away again; another library directory
 make_ install LIBDIR=$prefix/lib64 && [ -e "$root$prefix/lib64/librondo.so.0" ] || fail "LIBDIR" log
 PKG_CONFIG_LIBDIR=$root$prefix/lib64/pkgconfig pkg-config --libs rondo | grep -q "$prefix/lib64" || fail "LIBDIR in rondo.pc"
 make_ uninstall LIBDIR=$prefix/lib64 && make_ uninstall || fail "make uninstall" log
-find "$root" ! -type d >left; [ ! -s left ] || fail "left by uninstall" left
+[ ! -e "$root$prefix" ] || { find "$root$prefix" >left; fail "left by uninstall" left; }
+make_ install && touch "$root$prefix/lib/other" && make_ uninstall || fail "make uninstall beside others" log
+[ "$(cd "$root$prefix" && find . | sort | paste -sd' ')" = ". ./lib ./lib/other" ] || fail "uninstall beside others" log
+make_ help && grep -q '^make install ' log && ! grep -q '^#' log || fail "make help" log
 
 # ---- The manual page: every command's options, as its help has them; every setting, with its default
 page=$here/docs/rondo.1

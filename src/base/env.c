@@ -293,6 +293,18 @@ static rondo_result from_config(rd_settings *s, const rondo_config *config)
 
 /* ---- From the environment ---- */
 
+static atomic_bool hushed;
+
+void rd_settings_hush(void)
+{
+    atomic_store(&hushed, true);
+}
+
+static enum rd_log_level warning(void)
+{
+    return atomic_load(&hushed) ? RD_LOG_INFO : RD_LOG_WARN;
+}
+
 static void warn_bad(const struct rd_setting_info *s, const char *text, const rd_settings *settings)
 {
     static atomic_flag warned[SETTINGS];
@@ -302,7 +314,7 @@ static void warn_bad(const struct rd_setting_info *s, const char *text, const rd
     rd_setting_range(s, range, sizeof range);
     rd_setting_value(s, settings, value, sizeof value);
     if (s->kind == RD_CHOICE) nearest = rd_nearest(text, parts, split(s->choices, copy, sizeof copy, parts, 16));
-    rd_log(RD_LOG_WARN, "%s=%.64s is not valid: %s%s%s%s; using %s", s->name, text, range,
+    rd_log(warning(), "%s=%.64s is not valid: %s%s%s%s; using %s", s->name, text, range,
            nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "", value);
 }
 
@@ -345,14 +357,9 @@ int rd_settings_unknown(struct rd_unknown_setting *list, int room)
 
 static void warn_unknown(const struct rd_unknown_setting *unknown)
 {
-    char list[512] = "";
-    if (unknown->nearest) {
-        rd_log(RD_LOG_WARN, "%s is not a setting, ignored; did you mean %s?", unknown->name, unknown->nearest);
-        return;
-    }
-    for (size_t i = 0, used = 0; i < SETTINGS && used < sizeof list; i++)
-        used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", i ? ", " : "", rd_setting_table[i].name);
-    rd_log(RD_LOG_WARN, "%s is not a setting, ignored; there are %s", unknown->name, list);
+    const char *nearest = unknown->nearest;
+    rd_log(warning(), "%s is not a setting, ignored%s%s%s; rondo doctor lists all", unknown->name,
+           nearest ? "; did you mean " : "", nearest ? nearest : "", nearest ? "?" : "");
 }
 
 static void warn_all_unknown(void)

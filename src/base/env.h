@@ -78,6 +78,9 @@ enum { RD_CPU_AUTO, RD_CPU_PORTABLE, RD_CPU_AVX2, RD_CPU_AVX512 };
  * fields that lie within its size are read. TEXT points into config or the environment. Sets the log level. */
 rondo_result rd_settings_load(rd_settings *settings, const rondo_config *config);
 
+/* From now on these warnings are for INFO: another process, with the same environment, gives them. */
+void rd_settings_hush(void);
+
 /* config->background, where config has it. */
 bool rd_config_background(const rondo_config *config);
 

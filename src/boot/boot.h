@@ -58,6 +58,9 @@ rondo_result rd_job_from_id(rd_job *job, const rondo_unique_id *id, int rank, in
  * job and rank, for ids too. */
 rondo_result rd_job_from_env(rd_job *job, const rd_settings *settings);
 
+/* Whether no launcher says that this is another than its host's first rank. */
+bool rd_launch_is_first(void);
+
 /* ---- A rank of a communicator, known to the service thread ---- */
 
 typedef struct rd_member rd_member;

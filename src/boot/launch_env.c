@@ -87,6 +87,14 @@ static bool read_number(const char *name, int least, int most, int *value)
     return true;
 }
 
+bool rd_launch_is_first(void)
+{
+    int local_rank;
+    for (int i = 0; i < LAUNCHERS; i++)
+        if (read_number(launchers[i].local_rank, 0, RD_LARGEST_WORLD, &local_rank) && local_rank > 0) return false;
+    return true;
+}
+
 static rondo_result read_launch(const struct launcher *l, struct launch *to)
 {
     struct launch a = {.by = l};

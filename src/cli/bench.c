@@ -57,6 +57,7 @@ static rondo_result look_at_cpus(rd_bench *b, char *text, size_t bytes)
         bound = bound && cpus[r] >= 0;
         for (int s = 0; s < r && b->one_host; s++) b->crowded = b->crowded || (cpus[r] >= 0 && cpus[r] == cpus[s]);
     }
+    if (bound && b->one_host && !b->crowded) b->topo_place = rd_bench_topo_place(cpus, b->size);
     snprintf(text, bytes, "ranks on whichever processors are free");
     if (bound) used = (size_t)snprintf(text, bytes, "ranks bound to processors");
     for (int r = 0; bound && r < b->size && used < bytes; r++)

@@ -76,6 +76,8 @@ bool rd_bench_has_bound(rd_bench_collective collective);
 void rd_bench_pin(void);
 /* The processor that this process is bound to, whoever did it; -1: to none in particular. */
 int rd_bench_cpu(void);
+/* "core", "L3" or "host": the least that two neighbours of these processors share, by hwloc; NULL: not known. */
+const char *rd_bench_topo_place(const int32_t *cpus, int count);
 /* Whether this is rank 0, or no rank. */
 bool rd_bench_is_first(void);
 /* "AMD EPYC ..., 2 processors, Linux 6.1.0" */
@@ -112,6 +114,7 @@ typedef struct rd_bench {
     int rank, size;
     bool one_host;
     bool crowded; /* ranks take turns on processors */
+    const char *topo_place; /* what the processors share at least, as rd_row's placement; NULL: not known */
     const char *transport;
     rd_commons pages;
     rd_meeting meeting;         /* on one host */

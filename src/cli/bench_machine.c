@@ -4,6 +4,7 @@
  */
 #include "base/env.h"
 #include "cli/bench.h"
+#include "topo/topo.h"
 
 #include <sched.h>
 #include <stdio.h>
@@ -78,6 +79,34 @@ int rd_bench_cpu(void)
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
         if (CPU_ISSET(cpu, &allowed)) return cpu;
     return -1;
+}
+
+static bool find_place(const rd_machine *machine, int cpu, rd_place *place)
+{
+    rd_pu unit;
+    for (int i = 0; i < rd_machine_pus(machine); i++) {
+        if (rd_machine_pu(machine, i, &unit) != RONDO_SUCCESS || unit.os_index != cpu) continue;
+        *place = unit.place;
+        place->host = 0;
+        return true;
+    }
+    return false;
+}
+
+/* The same pairs as rd_round_trip's. */
+const char *rd_bench_topo_place(const int32_t *cpus, int count)
+{
+    static const char *const names[] = {"core", "L3", "host"};
+    const rd_machine *machine = rd_machine_here();
+    int far = -1;
+    for (int r = 0; machine && r < count; r++) {
+        rd_place here, next;
+        if (!find_place(machine, cpus[r], &here) || !find_place(machine, cpus[(r + 1) % count], &next)) return NULL;
+        const char *shared = rd_shared_name(&here, &next);
+        int at = strcmp(shared, "core") == 0 ? 0 : strstr(shared, "cache") ? 1 : 2;
+        if (at > far) far = at;
+    }
+    return count > 1 && far >= 0 ? names[far] : NULL;
 }
 
 /* ---- In words ---- */

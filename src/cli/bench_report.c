@@ -23,12 +23,25 @@ void rd_bench_print_head(const rd_bench *b, const char *cpus)
     printf(
         "# time: of the slowest rank; limit: what this machine allows, measured in the same row (rondo bench --help)\n"
         "#\n"
-        "# %9s %10s %10s %4s %8s %8s %8s %7s %7s %6s %8s %7s %8s  %-7s %s\n"
-        "# %9s %10s %10s %4s %8s %8s %8s %7s %7s %6s %8s %7s %8s\n",
+        "# %9s %10s %10s %4s %8s %8s %8s %7s %7s %6s %8s %9s %8s  %-7s %s\n"
+        "# %9s %10s %10s %4s %8s %8s %8s %7s %7s %6s %8s %9s %8s\n",
         "size", "count", "type", "op", "min", "median", "max", "algbw", "busbw", "wrong", "limit", "reached", "copy",
         "place", "algorithm", "(B)", "(elements)", "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "(us)", "",
         "(us)");
     fflush(stdout);
+}
+
+/* Where a place was measured that the system does not tell of; each once. */
+static void print_places(const rd_bench *b, const rd_row *rows, int count)
+{
+    static const char *const places[] = {"core", "L3", "host"};
+    for (size_t p = 0; b->topo_place && p < sizeof places / sizeof *places; p++) {
+        int here = 0;
+        for (int i = 0; i < count; i++) here += strcmp(rows[i].placement, places[p]) == 0;
+        if (here && strcmp(b->topo_place, places[p]) != 0)
+            printf("# place %s: measured; topo says %s: a virtual machine moves its processors\n", places[p],
+                   b->topo_place);
+    }
 }
 
 /* Four digits that mean something: 0.143, 13.8, 4820. */
@@ -53,7 +66,7 @@ void rd_bench_print_row(const rd_bench *b, const rd_row *row)
     if (row->limit_us > 0)
         snprintf(reached, sizeof reached, "%.0f%%%s", 100 * row->limit_us / row->median_us,
                  row->limit_is_wrong ? "!" : "");
-    printf("%11zu %10zu %10s %4s %8s %8s %8s %7s %7s %6s %8s %7s %8s  %-7s %s\n", row->bytes, row->count,
+    printf("%11zu %10zu %10s %4s %8s %8s %8s %7s %7s %6s %8s %9s %8s  %-7s %s\n", row->bytes, row->count,
            barrier ? "-" : rd_dtype_name(o->dtype), rd_bench_reduces(o->collective) ? rd_op_name(o->op) : "-",
            number(text[0], row->min_us), number(text[1], row->median_us), number(text[2], row->max_us),
            barrier ? "-" : number(text[3], row->algbw), barrier ? "-" : number(text[4], row->busbw), wrong,
@@ -80,6 +93,7 @@ void rd_bench_print_foot(const rd_bench *b, const rd_row *rows, int count)
     if (mixed)
         printf("# mixed: in %llu of %d rows the cores were moved while they were measured; do not compare these\n",
                mixed, count);
+    print_places(b, rows, count);
     if (busy) printf("# busy: in %llu of %d rows something else ran on these processors\n", busy, count);
     if (b->crowded) printf("# turns: %d ranks share fewer processors; times depend on the scheduler\n", b->size);
     if (!wrong && b->options->check != RD_CHECK_NONE && b->options->collective != RD_BENCH_BARRIER)

@@ -252,6 +252,9 @@ static void draw_bytes(rd_canvas *canvas, const rd_lesson *lesson, int row)
     rd_canvas_fill(canvas, row, column, column + full, RD_BOLD, "█");
     rd_canvas_fill(canvas, row, column + full, column + BAR, RD_DIM, "░");
     rd_canvas_put(canvas, row, column + BAR, 0, " %.4g = 2(N-1)/N × %" PRIu64, law, message);
+    double more = (double)all / lesson->ranks - law;
+    if (lesson->whole && more >= 1)
+        rd_canvas_put(canvas, row + 1, column, 0, "%.4g bytes more than the least, for one hop less", more);
 }
 
 /* ---- The page ---- */

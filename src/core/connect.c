@@ -243,6 +243,34 @@ static void shorten_slices(rondo_comm *comm)
     comm->wiring.slice_bytes = SOCKET_SLICE;
 }
 
+/* Says what keeps this rank from the links that flat and exchange need, or that it is another. */
+static rondo_result refuse_flat(const rd_connecting *c)
+{
+    rondo_comm *comm = c->comm;
+    const rd_settings *s = &comm->settings;
+    const char *algo = s->algo == RD_ALGO_FLAT ? "flat" : "exchange";
+    char name[256], why[320] = "one between other ranks is not";
+    long most = s->flat_ranks < RD_MAX_FLAT ? s->flat_ranks : RD_MAX_FLAT;
+    if (comm->size > most)
+        return rd_fail(
+            RONDO_INVALID_USAGE,
+            "RONDO_ALGO=%s is for at most %ld ranks (RONDO_FLAT_RANKS), and there are %d: raise that, to %d at "
+            "most, or unset RONDO_ALGO",
+            algo, most, comm->size, RD_MAX_FLAT);
+    for (int r = 0; r < comm->size; r++) {
+        bool asked = c->cards[r].transport == RD_TRANSPORT_TCP;
+        bool lacks = c->flat && r != comm->rank && !has(wire_out(comm, r, 0), RONDO_LINK_SLOTS | RONDO_LINK_RETURN);
+        if (!asked && c->unix_ok[r] && !lacks) continue;
+        rd_member_peer_name(comm->member, r, name, sizeof name);
+        snprintf(why, sizeof why,
+                 asked ? "they are over tcp (RONDO_TRANSPORT asks for it)" : "that with %s is over tcp", name);
+        break;
+    }
+    return rd_fail(RONDO_INVALID_USAGE,
+                   "RONDO_ALGO=%s needs links of shared memory (shm or loop) between all ranks: %s; unset RONDO_ALGO",
+                   algo, why);
+}
+
 static rondo_result conclude(rd_connecting *c, rd_table *table)
 {
     rondo_comm *comm = c->comm;
@@ -274,10 +302,7 @@ static rondo_result conclude(rd_connecting *c, rd_table *table)
         wiring->flat_in = comm->in;
         wiring->flat_bytes = c->flat_bytes;
     } else if (comm->settings.algo == RD_ALGO_FLAT || (comm->settings.algo == RD_ALGO_EXCHANGE && comm->size > 2)) {
-        result = rd_fail(RONDO_INVALID_USAGE,
-                         "RONDO_ALGO=flat and exchange need all ranks on one host, over loop or shm, and no more than "
-                         "RONDO_FLAT_RANKS (%ld); there are %d",
-                         comm->settings.flat_ranks, comm->size);
+        result = refuse_flat(c);
     }
 out:
     free(all);

@@ -252,6 +252,7 @@ rondo_result rd_start_prepare(rd_start *start, const rondo_config *config, const
 {
     if (!comm)
         return rd_fail(RONDO_INVALID_ARGUMENT, "%s: comm is NULL; it must point to where the handle goes", function);
+    if (!rd_launch_is_first()) rd_settings_hush();
     RD_TRY(rd_settings_load(&start->settings, config));
     RD_TRY(check_device(config ? config->device : RONDO_DEVICE_AUTO));
     start->out = comm;
