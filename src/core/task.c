@@ -168,7 +168,8 @@ static void end_running(rd_task *task, rondo_result result)
 {
     rondo_comm *comm = task->comm;
     if (!task->running) return;
-    rd_record_end(comm->recorder, task->entry, result, !task->deadline && task->moved < FEW_MOVES);
+    rd_record_end(comm->recorder, task->entry, result,
+                  result == RONDO_SUCCESS && !task->deadline && task->moved < FEW_MOVES);
     if (comm->trace) rd_trace_end(comm->trace, result);
     task->running = false;
 }
