@@ -84,8 +84,7 @@ train() {
         printf "   %5d   %-11s  %-11s  %-11s  %6.2f %%  %6.2f %%  %6.2f %%\n", $1, $2, $5, $8, $3, $6, $9 }'
     say ""
     for ranks in 1 2 4; do
-        sed -nE "s/^.* after ([0-9.]+ s), ([0-9.]+ s) of them in (.*); the parameters.*/   $ranks rank(s): \\1, of which \\2 in \\3/p" \
-            "$logs/train.$ranks"
+        sed -nE "s/^.* after ([0-9.]+ s); (gradients .*); the parameters.*/   $ranks rank(s): \\1; \\2/p" "$logs/train.$ranks"
     done | sed 's/1 rank(s)/1 rank /; s/rank(s)/ranks/'
     say "" "   The same batches, shared by 1, 2 or 4 ranks, train the same network: the losses differ in their last digits" \
         "   only, by the order in which a gradient's terms are added."

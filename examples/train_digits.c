@@ -12,17 +12,19 @@
  *     rank 2   digits 32..47              -> sum of their gradients  / has the sum of all 64  ->   the same step
  *     rank 3   digits 48..63              -> sum of their gradients /
  *
- * The library is called for three things only, all in train():
- *   1. before the first step a broadcast, so that all ranks start from the parameters of rank 0;
- *   2. in each step one all-reduce of the gradient;
- *   3. after each epoch an all-reduce of how many of the held-out digits were read rightly.
+ * What differs from a program for one process:
+ *   1. rondo_ddp_create once: it is told of the parameters and gives all ranks those of rank 0;
+ *   2. rondo_ddp_ready after each layer of the backward pass, last layer first, which goes layer by layer over all of
+ *      the rank's digits: a layer's gradient is complete, and leaves, while those before it are worked out;
+ *   3. rondo_ddp_wait before the optimizer, which each rank runs for itself;
+ *   4. after each epoch an all-reduce of what is to be told.
  *
  * So N ranks train the network that one rank would train from the same batches. The gradient's terms are only added
  * in another order, which changes its last bits, and from them the last digits of the losses; tests/test_train.sh
  * compares them. Among the ranks of one run nothing differs, not even in the last bit, because an all-reduce gives
  * the same bits to all; the last line says that this was checked.
  */
-#include <rondo.h>
+#include <rondo_ddp.h>
 
 #include <errno.h>
 #include <getopt.h>
@@ -37,13 +39,13 @@
 
 enum { LAYERS = 3, PIXELS = 64, CLASSES = 10, WIDEST = 64 };
 static const int width[LAYERS + 1] = {PIXELS, 64, 32, CLASSES};
+static const char *const layer_name[LAYERS] = {"layer0", "layer1", "layer2"};
 
-/* All parameters lie in one array, and so does the gradient: one broadcast carries the one, one all-reduce the other,
- * instead of a call for each layer. A layer is a row for each of its units: a weight for each input, and the bias. */
-enum { PARAMETERS = 64 * (PIXELS + 1) + 32 * (64 + 1) + CLASSES * (32 + 1) };
-
-/* What else is to be added up over the ranks travels behind the gradient, at no extra call. */
-enum { LOSS = PARAMETERS, RIGHT, SUMS };
+/* A layer is a row for each of its units: a weight for each input, and the bias. */
+static size_t parameters_of(int layer)
+{
+    return (size_t)(width[layer + 1] * (width[layer] + 1));
+}
 
 static const float rate = 0.05f, momentum = 0.9f;
 
@@ -52,16 +54,37 @@ typedef struct digit {
     int label;
 } digit;
 
-/* The units' values, layer by layer; the last layer's are the scores of the ten digits. */
-static void forward(const float *parameter, const digit *d, float unit[LAYERS + 1][WIDEST])
+/* What the backward pass needs of one digit's forward pass, and leaves for the layer before. */
+typedef struct pass {
+    float unit[LAYERS + 1][WIDEST], slope[LAYERS + 1][WIDEST];
+} pass;
+
+typedef struct job {
+    rondo_comm *comm;
+    rondo_ddp *ddp;
+    int rank, ranks, epochs, batch;
+    digit *digits;
+    int *order;        /* the digits' numbers: those to learn from, then the held-out ones */
+    int learned, held; /* how many there are of each */
+    float *parameter[LAYERS], *velocity[LAYERS];
+    void *gradient[LAYERS];   /* the library's memory */
+    pass *passes;             /* of the digits of this rank's share */
+    double under_way, hidden; /* seconds of communication, and those of them in which the backward pass went on */
+    int same;                 /* 1: all ranks ended with the same parameters */
+} job;
+
+/* What ranks tell one another after an epoch. */
+enum { LOSS, RIGHT, HELD_OUT_RIGHT, TOLD };
+
+static void forward(const job *j, const digit *d, pass *p)
 {
-    const float *row = parameter;
-    memcpy(unit[0], d->pixel, sizeof d->pixel);
+    memcpy(p->unit[0], d->pixel, sizeof d->pixel);
     for (int l = 0; l < LAYERS; l++) {
+        const float *row = j->parameter[l];
         for (int o = 0; o < width[l + 1]; o++, row += width[l] + 1) {
             float sum = row[width[l]];
-            for (int i = 0; i < width[l]; i++) sum += row[i] * unit[l][i];
-            unit[l + 1][o] = l + 1 < LAYERS ? tanhf(sum) : sum;
+            for (int i = 0; i < width[l]; i++) sum += row[i] * p->unit[l][i];
+            p->unit[l + 1][o] = l + 1 < LAYERS ? tanhf(sum) : sum;
         }
     }
 }
@@ -74,39 +97,31 @@ static int best(const float *score)
     return most;
 }
 
-/* score becomes the loss's slope by each score: probability (softmax) less 1 for the right one. Returns the loss. */
-static float softmax_loss(float *score, int label)
+/* The last slopes become the loss's by each score: probability (softmax) less 1 for the right one. Returns the loss. */
+static float softmax_loss(pass *p, int label)
 {
-    float highest = score[best(score)], right = score[label], sum = 0;
-    for (int c = 0; c < CLASSES; c++) sum += score[c] = expf(score[c] - highest);
-    for (int c = 0; c < CLASSES; c++) score[c] = score[c] / sum - (c == label ? 1.0f : 0.0f);
-    return logf(sum) - (right - highest);
+    const float *score = p->unit[LAYERS];
+    float *slope = p->slope[LAYERS], highest = score[best(score)], sum = 0;
+    for (int c = 0; c < CLASSES; c++) sum += slope[c] = expf(score[c] - highest);
+    for (int c = 0; c < CLASSES; c++) slope[c] = slope[c] / sum - (c == label ? 1.0f : 0.0f);
+    return logf(sum) - (score[label] - highest);
 }
 
-/* Adds one digit's gradient, loss and whether it was read rightly to `sums`. */
-static void learn(const float *parameter, const digit *d, float *sums)
+/* Adds one digit's part of a layer's gradient, and works out the slopes of the layer before. */
+static void backward(const job *j, int l, pass *p)
 {
-    float unit[LAYERS + 1][WIDEST], slope[LAYERS + 1][WIDEST];
-    forward(parameter, d, unit);
-    memcpy(slope[LAYERS], unit[LAYERS], sizeof slope[LAYERS]);
-    sums[RIGHT] += best(unit[LAYERS]) == d->label ? 1.0f : 0.0f;
-    sums[LOSS] += softmax_loss(slope[LAYERS], d->label);
-
-    int start = PARAMETERS;
-    for (int l = LAYERS - 1; l >= 0; l--) {
-        start -= width[l + 1] * (width[l] + 1);
-        memset(slope[l], 0, sizeof slope[l]);
-        for (int o = 0; o < width[l + 1]; o++) {
-            const float *row = parameter + start + o * (width[l] + 1);
-            float *by = sums + start + o * (width[l] + 1), s = slope[l + 1][o];
-            for (int i = 0; i < width[l]; i++) {
-                by[i] += s * unit[l][i];
-                slope[l][i] += s * row[i];
-            }
-            by[width[l]] += s;
+    const float *row = j->parameter[l];
+    float *by = j->gradient[l];
+    memset(p->slope[l], 0, sizeof p->slope[l]);
+    for (int o = 0; o < width[l + 1]; o++, row += width[l] + 1, by += width[l] + 1) {
+        float s = p->slope[l + 1][o];
+        for (int i = 0; i < width[l]; i++) {
+            by[i] += s * p->unit[l][i];
+            p->slope[l][i] += s * row[i];
         }
-        for (int i = 0; i < width[l]; i++) slope[l][i] *= 1 - unit[l][i] * unit[l][i]; /* tanh's */
+        by[width[l]] += s;
     }
+    for (int i = 0; i < width[l]; i++) p->slope[l][i] *= 1 - p->unit[l][i] * p->unit[l][i]; /* tanh's */
 }
 
 /* ---- Chance that repeats: the same numbers on every machine, from a seed ---------------------------------------- */
@@ -124,39 +139,25 @@ static uint64_t random_bits(uint64_t *state)
 static void shuffle(int *order, int count, uint64_t *state)
 {
     for (int i = count - 1; i > 0; i--) {
-        int j = (int)((random_bits(state) >> 32) % (uint64_t)(i + 1)), t = order[i];
-        order[i] = order[j];
-        order[j] = t;
+        int k = (int)((random_bits(state) >> 32) % (uint64_t)(i + 1)), t = order[i];
+        order[i] = order[k];
+        order[k] = t;
     }
 }
 
 /* Weights from -w to w, where w shrinks with the inputs, so that values neither fade nor grow from layer to layer. */
-static void first_parameters(float *parameter, uint64_t seed)
+static void first_parameters(job *j, uint64_t seed)
 {
     for (int l = 0; l < LAYERS; l++) {
-        float w = sqrtf(3.0f / (float)width[l]);
+        float w = sqrtf(3.0f / (float)width[l]), *parameter = j->parameter[l];
         for (int o = 0; o < width[l + 1]; o++) {
-            for (int i = 0; i < width[l]; i++)
-                *parameter++ = w * ((float)(random_bits(&seed) >> 40) * 0x1p-23f - 1);
+            for (int i = 0; i < width[l]; i++) *parameter++ = w * ((float)(random_bits(&seed) >> 40) * 0x1p-23f - 1);
             *parameter++ = 0;
         }
     }
 }
 
 /* ---- Training --------------------------------------------------------------------------------------------------- */
-
-typedef struct job {
-    rondo_comm *comm;
-    int rank, ranks, epochs, batch;
-    digit *digits;
-    int *order;         /* the digits' numbers: those to learn from, then the held-out ones */
-    int learned, held;  /* how many there are of each */
-    float *parameter;   /* PARAMETERS */
-    float *velocity;    /* PARAMETERS: past gradients, fading */
-    float *sums;        /* SUMS: the gradient's, the loss's and the hits' */
-    double reducing;    /* seconds spent in all-reduce, waiting for slower ranks included */
-    int steps, same;    /* all-reduces of a gradient; 1: all ranks ended with the same parameters */
-} job;
 
 static double seconds(void)
 {
@@ -173,41 +174,52 @@ static void share(const job *j, int count, int *from, int *to)
 }
 
 /* One step on the global batch of `size` digits that batch[] names. */
-static rondo_result step(job *j, const int *batch, int size)
+static rondo_result step(job *j, const int *batch, int size, double *told)
 {
+    rondo_result r;
     int from, to;
     share(j, size, &from, &to);
-    memset(j->sums, 0, SUMS * sizeof *j->sums);
-    for (int i = from; i < to; i++) learn(j->parameter, &j->digits[batch[i]], j->sums);
+    for (int i = from; i < to; i++) {
+        const digit *d = &j->digits[batch[i]];
+        forward(j, d, &j->passes[i - from]);
+        told[RIGHT] += best(j->passes[i - from].unit[LAYERS]) == d->label;
+        told[LOSS] += (double)softmax_loss(&j->passes[i - from], d->label);
+    }
+    for (int l = LAYERS - 1; l >= 0; l--) {
+        memset(j->gradient[l], 0, parameters_of(l) * sizeof(float));
+        for (int i = 0; i < to - from; i++) backward(j, l, &j->passes[i]);
+        if ((r = rondo_ddp_ready(j->ddp, l)) != RONDO_SUCCESS) return r;
+    }
+    rondo_ddp_report report = {.size = sizeof report};
+    if ((r = rondo_ddp_wait(j->ddp)) != RONDO_SUCCESS) return r;
+    if ((r = rondo_ddp_get_report(j->ddp, &report)) != RONDO_SUCCESS) return r;
+    j->under_way += report.communicating_s;
+    j->hidden += report.hidden_s;
 
-    double start = seconds();
-    rondo_result r = rondo_all_reduce(j->sums, j->sums, SUMS, RONDO_FLOAT32, RONDO_SUM, j->comm, NULL);
-    if (r != RONDO_SUCCESS) return r;
-    j->reducing += seconds() - start;
-    j->steps++;
-
-    /* The average over the batch is the sum over all ranks by the size of the *global* batch. RONDO_AVG of each rank's
-     * own average would be another number wherever the shares are not equally large, as in the last batch. */
-    for (int p = 0; p < PARAMETERS; p++) {
-        j->velocity[p] = momentum * j->velocity[p] + j->sums[p] / (float)size;
-        j->parameter[p] -= rate * j->velocity[p];
+    /* The average over the batch is the sum over all ranks by the size of the *global* batch. The average of each
+     * rank's own average would be another number wherever the shares are not equally large, as in the last batch. */
+    for (int l = 0; l < LAYERS; l++) {
+        const float *sum = j->gradient[l];
+        for (size_t p = 0; p < parameters_of(l); p++) {
+            j->velocity[l][p] = momentum * j->velocity[l][p] + sum[p] / (float)size;
+            j->parameter[l][p] -= rate * j->velocity[l][p];
+        }
     }
     return RONDO_SUCCESS;
 }
 
-/* How many of the held-out digits are read rightly. Each rank tries its share of them. */
-static rondo_result held_out(job *j, int64_t *right)
+/* How many of this rank's share of the held-out digits are read rightly. */
+static double held_out(const job *j)
 {
-    float unit[LAYERS + 1][WIDEST];
     int from, to;
-    int64_t hits = 0;
+    double hits = 0;
     share(j, j->held, &from, &to);
     for (int i = from; i < to; i++) {
         const digit *d = &j->digits[j->order[j->learned + i]];
-        forward(j->parameter, d, unit);
-        hits += best(unit[LAYERS]) == d->label;
+        forward(j, d, j->passes);
+        hits += best(j->passes->unit[LAYERS]) == d->label;
     }
-    return rondo_all_reduce(&hits, right, 1, RONDO_INT64, RONDO_SUM, j->comm, NULL);
+    return hits;
 }
 
 /* Whether all ranks hold the same parameters, bit by bit: then a hash of them has one value, its least and its
@@ -215,48 +227,68 @@ static rondo_result held_out(job *j, int64_t *right)
 static rondo_result same_everywhere(job *j)
 {
     uint64_t hash[2] = {14695981039346656037ULL, 0};
-    const unsigned char *byte = (const unsigned char *)j->parameter;
-    for (size_t i = 0; i < PARAMETERS * sizeof *j->parameter; i++) hash[0] = (hash[0] ^ byte[i]) * 1099511628211ULL;
+    for (int l = 0; l < LAYERS; l++) {
+        const unsigned char *byte = (const unsigned char *)j->parameter[l];
+        for (size_t i = 0; i < parameters_of(l) * sizeof(float); i++) hash[0] = (hash[0] ^ byte[i]) * 1099511628211ULL;
+    }
     hash[1] = ~hash[0];
     rondo_result r = rondo_all_reduce(hash, hash, 2, RONDO_UINT64, RONDO_MIN, j->comm, NULL);
     if (r == RONDO_SUCCESS) j->same = hash[0] == ~hash[1];
     return r;
 }
 
+static rondo_result tell(const job *j, double right, double took)
+{
+    rondo_ddp_report last = {.size = sizeof last};
+    rondo_result r = rondo_ddp_get_report(j->ddp, &last);
+    if (j->rank || r != RONDO_SUCCESS) return r;
+    printf("%.0f of the %d held-out digits read rightly (%.2f %%) after %.2f s; gradients travelled for %.2f s, %.2f s "
+           "of them hidden, in %d steps of %d buckets, %.1f KiB; the parameters of all ranks %s\n",
+           right, j->held, 100 * right / j->held, took, j->under_way, j->hidden, (int)last.step, last.buckets,
+           (double)last.bytes / 1024, j->same ? "have the same bits" : "DIFFER");
+    return r;
+}
+
 static rondo_result train(job *j)
 {
-    int64_t right = 0;
     uint64_t chance = 2; /* the same on every rank, so that all of them shuffle alike and know each batch */
-    double start = seconds();
-
-    if (j->rank == 0) first_parameters(j->parameter, 3);
-    rondo_result r = rondo_broadcast(j->parameter, j->parameter, PARAMETERS, RONDO_FLOAT32, 0, j->comm, NULL);
-    if (r != RONDO_SUCCESS) return r;
-
+    double start = seconds(), right = 0;
+    rondo_result r;
     for (int epoch = 1; epoch <= j->epochs; epoch++) {
-        double loss = 0, hits = 0;
+        double told[TOLD] = {0};
         shuffle(j->order, j->learned, &chance);
         for (int at = 0; at < j->learned; at += j->batch) {
             int size = j->learned - at < j->batch ? j->learned - at : j->batch;
-            if ((r = step(j, j->order + at, size)) != RONDO_SUCCESS) return r;
-            loss += (double)j->sums[LOSS];
-            hits += (double)j->sums[RIGHT];
+            if ((r = step(j, j->order + at, size, told)) != RONDO_SUCCESS) return r;
         }
-        if ((r = held_out(j, &right)) != RONDO_SUCCESS) return r;
+        told[HELD_OUT_RIGHT] = held_out(j);
+        /* Between steps the communicator is the program's. */
+        r = rondo_all_reduce(told, told, TOLD, RONDO_FLOAT64, RONDO_SUM, j->comm, NULL);
+        if (r != RONDO_SUCCESS) return r;
+        right = told[HELD_OUT_RIGHT];
         if (j->rank == 0)
-            printf("epoch %3d   loss %.8f   training %6.2f %%   held out %6.2f %%\n", epoch, loss / j->learned,
-                   100 * hits / j->learned, 100.0 * (double)right / j->held);
+            printf("epoch %3d   loss %.8f   training %6.2f %%   held out %6.2f %%\n", epoch, told[LOSS] / j->learned,
+                   100 * told[RIGHT] / j->learned, 100 * right / j->held);
     }
     if ((r = same_everywhere(j)) != RONDO_SUCCESS) return r;
-    if (j->rank == 0)
-        printf("%d of the %d held-out digits read rightly (%.2f %%) after %.2f s, %.2f s of them in %d all-reduces of "
-               "%.1f KiB; the parameters of all ranks %s\n",
-               (int)right, j->held, 100.0 * (double)right / j->held, seconds() - start, j->reducing, j->steps,
-               SUMS * sizeof *j->sums / 1024.0, j->same ? "have the same bits" : "DIFFER");
-    return RONDO_SUCCESS;
+    return tell(j, right, seconds() - start);
 }
 
-/* ---- Data, options, and what has to be freed -------------------------------------------------------------------- */
+static rondo_result start(job *j)
+{
+    rondo_ddp_config config = RONDO_DDP_CONFIG_INIT;
+    rondo_ddp_tensor tensor[LAYERS];
+    config.reduce = RONDO_DDP_SUM;       /* shares need not be equally large */
+    config.first_bucket_bytes = 1 << 10; /* the standard sizes would put all of this small network into one bucket */
+    config.bucket_bytes = 8 << 10;
+    for (int l = 0; l < LAYERS; l++)
+        tensor[l] =
+            (rondo_ddp_tensor){layer_name[l], j->parameter[l], parameters_of(l), RONDO_FLOAT32, &j->gradient[l]};
+    if (j->rank == 0) first_parameters(j, 3); /* the others get them */
+    return rondo_ddp_create(&j->ddp, tensor, LAYERS, NULL, 0, j->comm, &config);
+}
+
+/* ---- Data and options ------------------------------------------------------------------------------------------- */
 
 /* "64 pixels from 0 to 16, then the digit": 0 when the line is not that. */
 static int parse(const char *line, digit *d)
@@ -266,8 +298,10 @@ static int parse(const char *line, digit *d)
         long value = strtol(line, &end, 10), most = i < PIXELS ? 16 : CLASSES - 1;
         if (end == line || value < 0 || value > most) return 0;
         if (i < PIXELS && *end != ',') return 0;
-        if (i < PIXELS) d->pixel[i] = (float)value / 16;
-        else d->label = (int)value;
+        if (i < PIXELS)
+            d->pixel[i] = (float)value / 16;
+        else
+            d->label = (int)value;
         line = end + (i < PIXELS);
     }
     return !line[strspn(line, "\r\n")];
@@ -305,16 +339,6 @@ static int read_digits(const char *path, digit **digits)
     return count;
 }
 
-/* data/digits.csv in the folder that this program is in. */
-static const char *beside_program(char *path, size_t room)
-{
-    static const char name[] = "data/digits.csv";
-    ssize_t length = readlink("/proc/self/exe", path, room - sizeof name);
-    while (length > 0 && path[length - 1] != '/') length--;
-    strcpy(path + (length > 0 ? length : 0), name);
-    return path;
-}
-
 /* Each rank reads the digits and lays the same fifth of them aside. */
 static int prepare(job *j, const char *path)
 {
@@ -324,9 +348,14 @@ static int prepare(job *j, const char *path)
     j->held = count / 5;
     j->learned = count - j->held;
     j->order = malloc((size_t)count * sizeof *j->order);
-    j->parameter = calloc(PARAMETERS, sizeof *j->parameter);
-    j->velocity = calloc(PARAMETERS, sizeof *j->velocity);
-    if (!j->order || !j->parameter || !j->velocity) {
+    j->passes = malloc(((size_t)j->batch + 1) * sizeof *j->passes);
+    int good = j->order && j->passes;
+    for (int l = 0; l < LAYERS; l++) {
+        j->parameter[l] = calloc(parameters_of(l), sizeof(float));
+        j->velocity[l] = calloc(parameters_of(l), sizeof(float));
+        good = good && j->parameter[l] && j->velocity[l];
+    }
+    if (!good) {
         fprintf(stderr, "train_digits: no memory for %d digits\n", count);
         return 0;
     }
@@ -335,11 +364,25 @@ static int prepare(job *j, const char *path)
     return 1;
 }
 
-static int whole_number(const char *text, int most)
+static void free_arrays(job *j)
 {
-    char *end;
-    long number = strtol(text, &end, 10);
-    return end != text && !*end && number >= 1 && number <= most ? (int)number : 0;
+    for (int l = 0; l < LAYERS; l++) {
+        free(j->parameter[l]);
+        free(j->velocity[l]);
+    }
+    free(j->passes);
+    free(j->order);
+    free(j->digits);
+}
+
+/* data/digits.csv in the folder that this program is in. */
+static const char *beside_program(char *path, size_t room)
+{
+    static const char name[] = "data/digits.csv";
+    ssize_t length = readlink("/proc/self/exe", path, room - sizeof name);
+    while (length > 0 && path[length - 1] != '/') length--;
+    strcpy(path + (length > 0 ? length : 0), name);
+    return path;
 }
 
 static int usage(FILE *to, int status)
@@ -355,41 +398,30 @@ int main(int argc, char **argv)
     static const struct option names[] = {{"help", no_argument, NULL, 'h'}, {NULL, 0, NULL, 0}};
     char path[4096];
     job j = {.epochs = 20, .batch = 64};
-    int failed = 1;
     for (int option; (option = getopt_long(argc, argv, "e:b:h", names, NULL)) != -1;) {
+        int number = optarg ? atoi(optarg) : 0;
         if (option == 'h') return usage(stdout, 0);
-        if (option == 'e') j.epochs = whole_number(optarg, 100000);
-        if (option == 'b') j.batch = whole_number(optarg, 100000);
-        if (option == '?' || j.epochs == 0 || j.batch == 0) return usage(stderr, 2);
+        if (option == '?' || number < 1 || number > 100000) return usage(stderr, 2);
+        if (option == 'e') j.epochs = number;
+        if (option == 'b') j.batch = number;
     }
-    if (!prepare(&j, optind < argc ? argv[optind] : beside_program(path, sizeof path))) goto free_arrays;
-
-    if (rondo_init_env(&j.comm, NULL) != RONDO_SUCCESS) {
-        fprintf(stderr, "train_digits: %s\n", rondo_last_error(NULL));
-        goto free_arrays;
+    rondo_result r = RONDO_INVALID_USAGE;
+    if (prepare(&j, optind < argc ? argv[optind] : beside_program(path, sizeof path))) {
+        r = rondo_init_env(&j.comm, NULL);
+        if (r == RONDO_SUCCESS) {
+            j.rank = rondo_comm_rank(j.comm);
+            j.ranks = rondo_comm_size(j.comm);
+            if (j.rank == 0)
+                printf("%d digits to learn from, %d held out; %d parameters; batches of %d shared by %d rank%s\n",
+                       j.learned, j.held, (int)(parameters_of(0) + parameters_of(1) + parameters_of(2)), j.batch,
+                       j.ranks, j.ranks == 1 ? "" : "s");
+            r = start(&j);
+        }
+        if (r == RONDO_SUCCESS) r = train(&j);
+        if (r != RONDO_SUCCESS) fprintf(stderr, "train_digits: rank %d: %s\n", j.rank, rondo_last_error(NULL));
     }
-    j.rank = rondo_comm_rank(j.comm);
-    j.ranks = rondo_comm_size(j.comm);
-    if (j.rank == 0)
-        printf("%d digits to learn from, %d held out; %d parameters; batches of %d shared by %d rank%s\n", j.learned,
-               j.held, PARAMETERS, j.batch, j.ranks, j.ranks == 1 ? "" : "s");
-
-    /* What is all-reduced often is best in memory that the library gives: on one host the other ranks then reach it
-     * where it lies, without a copy in between. Any other memory works, too. */
-    void *sums;
-    rondo_result r = rondo_mem_alloc(&sums, SUMS * sizeof *j.sums, j.comm);
-    if (r == RONDO_SUCCESS) {
-        j.sums = sums;
-        r = train(&j);
-        rondo_mem_free(sums, j.comm);
-    }
-    if (r != RONDO_SUCCESS) fprintf(stderr, "train_digits: rank %d: %s\n", j.rank, rondo_last_error(j.comm));
-    failed = r != RONDO_SUCCESS || !j.same;
+    rondo_ddp_destroy(j.ddp);
     rondo_comm_destroy(j.comm);
-free_arrays:
-    free(j.velocity);
-    free(j.parameter);
-    free(j.order);
-    free(j.digits);
-    return failed;
+    free_arrays(&j);
+    return r != RONDO_SUCCESS || !j.same;
 }
