@@ -281,8 +281,9 @@ def main():
     print("\n" + "\n".join(goals))
     if set(measured) == set(PARTS) and arguments.most == 64 * MIB:
         report.write(os.path.join(here, "..", "RESULTS.md"), text)
+        report.write(os.path.join(here, "..", "..", "README.md"), report.readme(measured))
         plot.write(os.path.join(here, "..", "peers.svg"), measured["shm"])
-        print("\nwritten: bench/RESULTS.md, bench/peers.svg")
+        print("\nwritten: bench/RESULTS.md, bench/peers.svg, README.md")
     return 1 if any(row.wrong for rows in measured.values() for row in rows) else 0
 
 

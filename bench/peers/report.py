@@ -226,6 +226,25 @@ def results(measured, versions, commands, seconds):
     return "\n".join(out), shown
 
 
+README_SIZES = (4, 1 << 10, 4 << 10, 64 << 10, MIB, 16 * MIB, 64 * MIB)
+README_TCP_SIZES = (16 << 10, MIB, 16 * MIB)
+
+
+def readme(measured):
+    """The short table: for each size the first placement that was measured."""
+    body = []
+    for key, ours, sizes in (("shm", "Rondo", README_SIZES), ("tcp", "Rondo, TCP", README_TCP_SIZES)):
+        for row in measured[key]:
+            if row.size not in sizes or not row.times:
+                continue
+            where, t = sorted(row.times.items())[0]
+            mpi = best_peer(t) if key == "shm" else t["Open MPI, TCP"]
+            body.append([size_name(row.size) + ("" if key == "shm" else ", TCP over loopback"), where, number(t["Gloo"]),
+                         number(mpi), number(t[ours]), f"{t[ours] / mpi:.2f}"])
+    head = ["size", "the cores share", "Gloo", "faster of Open MPI and MPICH", "Rondo", "Rondo / MPI"]
+    return "\n".join(table(head, body))
+
+
 def write(path, text):
     """Replaces what stands between the two marks."""
     whole = open(path).read()
