@@ -5,7 +5,7 @@
 # bits of two that went on from a checkpoint of three. Then faults planted in copies of it show that this can fail.
 #
 # Losses may be apart by what adding in another order does: measured at most 2e-8 of a loss here, 4e-8 over 1,500
-# steps. The least of the faults below moves one by 5e-3. The limit lies between.
+# steps. The least of the faults below moves one by 2e-3. The limit lies between.
 set -u
 build=$(realpath "${RONDO_BUILD:-$(dirname "$0")/../build}") here=$(realpath "$(dirname "$0")/..")
 train=$build/examples/train_text limit=3e-6
