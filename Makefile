@@ -45,7 +45,8 @@ CLI_SRC  := $(wildcard src/cli/*.c)
 TEST_SRC := $(wildcard tests/test_*.c)
 CHAOS_SRC := $(wildcard tests/chaos*.c)
 HELP_SRC := $(filter-out $(TEST_SRC) $(CHAOS_SRC),$(wildcard tests/*.c))
-EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)) $(BUILD)/examples/data/digits.csv
+EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(wildcard examples/*.c)) \
+            $(addprefix $(BUILD)/,$(wildcard examples/data/*.csv examples/data/*.txt))
 BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 object    = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))

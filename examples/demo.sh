@@ -106,6 +106,7 @@ try() { printf '  %-68s %s\n' "$1" "$2"; }
 try "$build/rondo teach -n 3 --step" "step through an all-reduce: what moves, what is added"
 try "$build/rondo run -n 4 -- $build/examples/hello" "the smallest program (examples/hello.c)"
 try "$build/rondo run -n 3 -- $build/examples/train_digits -e 5" "training (examples/train_digits.c)"
+try "$build/rondo run -n 3 --keep-going -- $build/examples/train_text --survive 300" "a rank is killed, the others go on"
 try "RONDO_ALGO=ring $build/rondo run -n 4 -- $build/examples/verify" "the ring also where flat would be chosen"
 try "$build/rondo bench -n 2 --transport tcp" "the same measured over TCP"
 try "$build/rondo doctor" "links, limits, versions and settings here"

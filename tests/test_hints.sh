@@ -11,13 +11,13 @@ cd "$tmp" || exit 1
 fail() { echo "ERROR: $1"; shift; for f in "$@"; do echo "--- $f"; head -c 800 "$f"; done; failed=1; }
 ranks() { timeout -k 1 60 "$build/rondo" run "$@" >out 2>err </dev/null; } # options... -- program...
 
-for example in "$build"/examples/{hello,verify,train_digits} "$here/examples/demo.sh"; do
+for example in "$build"/examples/{hello,verify,train_digits,train_text} "$here/examples/demo.sh"; do
     for option in -h --help; do
         timeout -k 1 10 "$example" $option >out 2>err </dev/null || fail "$example $option: not 0" out err
         [ -s out ] && [ ! -s err ] || fail "$example $option: belongs on standard output" out err
     done
 done
-for example in "$build"/examples/{verify,train_digits} "$here/examples/demo.sh"; do
+for example in "$build"/examples/{verify,train_digits,train_text} "$here/examples/demo.sh"; do
     timeout -k 1 10 "$example" --wrong >out 2>err </dev/null; rc=$?
     [ $rc = 2 ] || fail "$example --wrong: status $rc, expected 2" out err
 done
