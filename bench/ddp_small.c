@@ -16,7 +16,7 @@ enum { TENSORS = 10000, LEAST = 16, MOST = 512, TIMES = 5 };
 typedef struct gradients {
     rondo_ddp_tensor tensor[TENSORS];
     void *gradient[TENSORS];
-    char name[TENSORS][8];
+    char name[TENSORS][16];
     float value[MOST]; /* no parameter is trained here */
 } gradients;
 
