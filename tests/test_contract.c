@@ -138,7 +138,7 @@ static const struct scene {
 static void differ(rondo_comm *comm, int rank, int n, void *context)
 {
     const struct scene *scene = context;
-    char root[16] = "";
+    char root[32] = "";
     for (int i = 0; i < scene->before; i++)
         CHECK(make(comm, REDUCE_100, 0) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
     double start = test_seconds();

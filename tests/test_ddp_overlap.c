@@ -34,7 +34,7 @@ static void throttle(rondo_comm *comm)
 }
 
 typedef struct model {
-    char name[BUCKETS][8];
+    char name[BUCKETS][16];
     float *value[BUCKETS];
     void *gradient[BUCKETS];
     rondo_ddp_tensor tensor[BUCKETS];
