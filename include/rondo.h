@@ -5,8 +5,9 @@
  * A *communicator* joins `world size` ranks, numbered from 0. Every rank makes the same calls in the same
  * order; each call returns when this rank's part is done and every byte it sent has left the caller's memory.
  *
- * Errors. Every call returns a rondo_result. Handles and numbers are written only when it is RONDO_SUCCESS; after an
- * error of the communicator the contents of recv, and of send where the call was in place, are undefined.
+ * Errors. Every call returns a rondo_result. Handles and numbers are written only when it is RONDO_SUCCESS (the handle
+ * of a start in the background with RONDO_IN_PROGRESS, see rondo_comm_error()); after an error
+ * of the communicator the contents of recv, and of send where the call was in place, are undefined.
  * rondo_last_error() then says in words what failed, where, and what to do. There are two kinds:
  *   - errors of the call (RONDO_INVALID_ARGUMENT, RONDO_INVALID_USAGE; any of the memory functions): nothing was
  *     started, the communicator is as usable as before and the rank may call again;
