@@ -60,6 +60,7 @@ void rd_call_ranges(const rondo_comm *comm, const rd_call *call, size_t *send_by
     size_t part = call->count * rd_dtype_bytes(call->dtype), all = part * (size_t)comm->size;
     bool at_root = comm->rank == call->root;
     *send_bytes = *recv_bytes = part;
+    if (call->collective == RONDO_COLL_ALL_REDUCE) return;
     if (call->kind == RD_KIND_SEND) *recv_bytes = 0;
     if (call->kind == RD_KIND_RECV) *send_bytes = 0;
     if (rd_is_message(call)) return;
@@ -116,10 +117,10 @@ rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call)
                        call->name, call->root);
     bool once =
         rd_is_message(call) || call->collective == RONDO_COLL_ALL_REDUCE || rondo_is_chain((int32_t)call->collective);
-    size_t most = MOST_BYTES / bytes / (once ? 1 : (size_t)comm->size);
-    if (call->count > most)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: count is %zu; with %zu-byte elements%s it must be 0 to %zu",
-                       call->name, call->count, bytes, once ? "" : " on every rank", most);
+    size_t each = bytes * (once ? 1 : (size_t)comm->size), all;
+    if (__builtin_mul_overflow(call->count, each, &all) || all > MOST_BYTES)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: count is %zu; with %zu-byte elements%s it must be 0 to %zu", call->name,
+                       call->count, bytes, once ? "" : " on every rank", MOST_BYTES / each);
     return call->count ? check_buffers(comm, call) : RONDO_SUCCESS;
 }
 

@@ -10,9 +10,21 @@
 
 #define FEW_MOVES 4 /* an operation of so few, and without a look at the clock, has moved little and not slept */
 
+/* Field by field: every call pays for this, and gcc clears a structure of this size as a whole by the slowest way. */
 void rd_task_init(rd_task *task, rondo_comm *comm, const rd_call *calls, int count)
 {
-    *task = (rd_task){.comm = comm, .calls = calls, .count = count, .result = RONDO_IN_PROGRESS};
+    task->comm = comm;
+    task->calls = calls;
+    task->count = count;
+    task->result = RONDO_IN_PROGRESS;
+    task->started = task->running = task->passing = task->bereft = task->warned = task->queued = task->keeps_error = false;
+    task->at = task->fused = task->messages = 0;
+    task->ticket = task->entry = task->first_message = 0;
+    task->deadline = task->warn_at = 0;
+    task->moved = 0;
+    task->error = NULL;
+    task->next = NULL;
+    atomic_init(&task->claimed, RD_CLAIM_NONE);
 }
 
 /* ---- Turns ---- */
