@@ -185,6 +185,8 @@ static void both_send_first(rondo_comm *comm, int rank, int n, void *context)
     CHECK(!context, "%s", rondo_last_error(comm));
     const char *text = rondo_last_error(comm);
     CHECK(sent == RONDO_TIMEOUT && strstr(text, "rondo_send of 2097152 int32 to rank"), "%d: %s", sent, text);
+    free(out);
+    free(in);
 }
 
 static void case_17(void **state)
