@@ -154,7 +154,9 @@ RD_INLINE void pack_aligned(const v_float32 from[4], v_uint8 to[4], struct rd_fl
     v_uint8 kept = alternate_bytes(magnitude[0] >> 8, magnitude[1]);
     kept = round_up_uint8(kept, alternate_bytes(magnitude[0], magnitude[1] << 8));
     if (halved) kept = halve(kept, type);
-    kept = min_uint8(kept, (v_uint8){0} + (uint8_t)type.largest);
+    v_uint8 largest = {0};
+    largest += (uint8_t)type.largest;
+    kept = min_uint8(kept, largest);
     to[0] = kept | (alternate_bytes(sign[0] >> 8, sign[1]) & 0x80);
 }
 

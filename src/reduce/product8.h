@@ -32,7 +32,8 @@ RD_INLINE bool multiply_float8(v_uint8 a, v_uint8 b, struct rd_float8 type, v_ui
 {
     static const uint8_t bit[8] = {1, 2, 4, 8, 16, 32, 64, 128};
     const uint8_t normal = (uint8_t)(1 << type.fraction_bits), fraction = normal - 1; /* normal: the smallest such */
-    v_uint8 x = a & 0x7f, y = b & 0x7f, bias = (v_uint8){0} + type.bias, largest = (v_uint8){0} + (uint8_t)type.largest;
+    v_uint8 x = a & 0x7f, y = b & 0x7f, bias = (v_uint8){0} + type.bias, largest = {0};
+    largest += (uint8_t)type.largest;
     v_uint8 smaller = min_uint8(x, y), zero = is_zero(smaller);
     v_uint8 as_it_is = is_zero(look_up(type.one_more, x & fraction) & look_up(bit, y & fraction)); /* 0 or -1 */
     v_uint8 sum = max_uint8(x + y + 1 + as_it_is, bias) - bias;
