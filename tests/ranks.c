@@ -110,10 +110,11 @@ rondo_unique_id ranks_unique_id(ranks *all)
 }
 #endif
 
-void ranks_start(ranks *all, int n, const rondo_config *config, setup_fn setup, rank_fn f, void *context)
+/* Returns the rank in each of them, and -1 in the parent. */
+static int fork_all(ranks *all, int n, rondo_unique_id *id)
 {
     assert_true(n <= RANKS_MAX);
-    rondo_unique_id id = ranks_unique_id(all);
+    *id = ranks_unique_id(all);
     all->n = n;
     all->started = test_seconds();
     fflush(NULL);
@@ -121,26 +122,26 @@ void ranks_start(ranks *all, int n, const rondo_config *config, setup_fn setup, 
         all->status[r] = -1;
         all->pid[r] = fork();
         assert_true(all->pid[r] >= 0);
-        if (!all->pid[r]) child(n, r, id, config, setup, f, context);
+        if (!all->pid[r]) return r;
     }
+    return -1;
+}
+
+void ranks_start(ranks *all, int n, const rondo_config *config, setup_fn setup, rank_fn f, void *context)
+{
+    rondo_unique_id id;
+    int rank = fork_all(all, n, &id);
+    if (rank >= 0) child(n, rank, id, config, setup, f, context);
 }
 
 void ranks_start_bare(ranks *all, int n, starter_fn f, void *context)
 {
-    assert_true(n <= RANKS_MAX);
-    rondo_unique_id id = ranks_unique_id(all);
-    all->n = n;
-    all->started = test_seconds();
-    fflush(NULL);
-    for (int r = 0; r < n; r++) {
-        all->status[r] = -1;
-        all->pid[r] = fork();
-        assert_true(all->pid[r] >= 0);
-        if (all->pid[r]) continue;
-        be_a_child();
-        f(&id, r, n, context);
-        exit(0);
-    }
+    rondo_unique_id id;
+    int rank = fork_all(all, n, &id);
+    if (rank < 0) return;
+    be_a_child();
+    f(&id, rank, n, context);
+    exit(0);
 }
 
 void ranks_forget_id(ranks *all)

@@ -97,6 +97,8 @@ rondo_result rd_check_world(const char *function, int world_size, int rank);
 rondo_result rd_check_apart(const rondo_comm *comm, const rd_call *calls, int count);
 /* RONDO_INVALID_USAGE in the function of a work, which its stream waits for, when the communicator has tasks queued. */
 rondo_result rd_check_may_wait(const rondo_comm *comm, const char *function);
+/* The larger buffer of a call holds so many times its count, on the rank that has it. */
+size_t rd_call_parts(const rondo_comm *comm, const rd_call *call);
 /* How much of send is read, and of recv written, on this rank. */
 void rd_call_ranges(const rondo_comm *comm, const rd_call *call, size_t *send_bytes, size_t *recv_bytes);
 

@@ -55,6 +55,18 @@ static rondo_result check_overlap(const rd_call *call, size_t send_bytes, size_t
                    (const void *)((char *)call->recv + recv_bytes), form ? ", or in place: " : "", form ? form : "");
 }
 
+/* One of its buffers holds `count` elements for each rank. */
+static bool has_parts(const rd_call *call)
+{
+    return !rd_is_message(call) && call->collective != RONDO_COLL_ALL_REDUCE &&
+           !rondo_is_chain((int32_t)call->collective);
+}
+
+size_t rd_call_parts(const rondo_comm *comm, const rd_call *call)
+{
+    return has_parts(call) ? (size_t)comm->size : 1;
+}
+
 void rd_call_ranges(const rondo_comm *comm, const rd_call *call, size_t *send_bytes, size_t *recv_bytes)
 {
     size_t part = call->count * rd_dtype_bytes(call->dtype), all = part * (size_t)comm->size;
@@ -115,12 +127,10 @@ rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call)
                        "%s: peer is %d, which is this rank; to send to itself a rank sends and receives in one "
                        "group",
                        call->name, call->root);
-    bool once =
-        rd_is_message(call) || call->collective == RONDO_COLL_ALL_REDUCE || rondo_is_chain((int32_t)call->collective);
-    size_t each = bytes * (once ? 1 : (size_t)comm->size), all;
+    size_t each = bytes * rd_call_parts(comm, call), all;
     if (__builtin_mul_overflow(call->count, each, &all) || all > MOST_BYTES)
         return rd_fail(RONDO_INVALID_ARGUMENT, "%s: count is %zu; with %zu-byte elements%s it must be 0 to %zu", call->name,
-                       call->count, bytes, once ? "" : " on every rank", MOST_BYTES / each);
+                       call->count, bytes, has_parts(call) ? " on every rank" : "", MOST_BYTES / each);
     return call->count ? check_buffers(comm, call) : RONDO_SUCCESS;
 }
 

@@ -147,10 +147,7 @@ static rondo_result offer_link(rd_connecting *c, int peer, int channel)
 static rondo_result check_offer(int peer, const rd_link_hello *hello, const rondo_link_spec *spec,
                                 const rondo_transport **transport)
 {
-    *transport = rd_transport_named(hello->transport);
-    if (!*transport)
-        return rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link over %s, which this build does not have", peer,
-                       hello->transport);
+    RD_TRY(rd_hello_transport(hello, peer, transport));
     if (hello->slot_bytes != spec->slot_bytes || hello->slots != spec->slots ||
         !hello->sockets != !(*transport)->sockets)
         return rd_fail(RONDO_REMOTE_ERROR,

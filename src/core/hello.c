@@ -82,6 +82,14 @@ const rondo_transport *rd_transport_named(const char *name)
     return NULL;
 }
 
+rondo_result rd_hello_transport(const rd_link_hello *hello, int peer, const rondo_transport **transport)
+{
+    *transport = rd_transport_named(hello->transport);
+    if (*transport) return RONDO_SUCCESS;
+    return rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link over %s, which this build does not have", peer,
+                   hello->transport);
+}
+
 const char *rd_forced_transport(const rondo_comm *comm)
 {
     static const char *const names[] = {NULL, "loop", "shm", "tcp"};

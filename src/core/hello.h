@@ -33,6 +33,8 @@ rondo_result rd_hello_recv(int fd, rd_link_hello *hello, rondo_offer *offer, int
 
 /* NULL: this build has none of this name. */
 const rondo_transport *rd_transport_named(const char *name);
+/* The one that a peer's hello names; RONDO_REMOTE_ERROR: this build has none of this name. */
+rondo_result rd_hello_transport(const rd_link_hello *hello, int peer, const rondo_transport **transport);
 /* What RONDO_TRANSPORT asks for; NULL: nothing. */
 const char *rd_forced_transport(const rondo_comm *comm);
 

@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "transport/transport.h"
 
-#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +15,7 @@
 #define SLOT_BYTES   65536  /* 256 KiB a link: N-1 of them are made for an all-to-all */
 #define SOCKET_SLICE 131072 /* as on the ring */
 #define MOST_SLOTS   64
-#define LOOK_S       0.05 /* how often a wait for a peer's answer looks whether the communicator has ended */
+#define LOOK_S       0.05 /* how often a wait for a peer's answer looks whether the peer is stopped */
 #define ANSWER_S     1.0  /* an answer's few bytes fit into any socket */
 #define REASON_S     1.0  /* how long a broken connection waits for the control plane to say why */
 
@@ -109,14 +108,13 @@ static rondo_result greet(int fd, const rondo_transport *transport, const rondo_
 /* The peer's service thread answers within a moment, unless its process is stopped. */
 static rondo_result await_answer(rondo_comm *comm, int fd, int peer, rondo_offer *answer, int64_t deadline)
 {
-    struct pollfd readable = {.fd = fd, .events = POLLIN};
     rd_link_hello hello;
     char name[256];
     for (bool warned = false;;) {
         int64_t look = rd_deadline(LOOK_S);
-        if (poll(&readable, 1, rd_until_ms(look < deadline ? look : deadline)) > 0) break;
-        rondo_result stop = rd_comm_stopped(comm);
-        if (stop) return rd_fail(stop, "%s", comm->stop.text);
+        rondo_result result = rd_hello_await(comm, fd, look < deadline ? look : deadline);
+        if (result == RONDO_SUCCESS) break;
+        if (rd_comm_stopped(comm)) return result;
         if (rd_now() >= deadline) return no_answer(comm, peer);
         if (warned || !rd_member_is_stopped(comm->member, peer, NULL)) continue;
         warned = true;
@@ -178,10 +176,7 @@ rondo_result rd_links_make(rondo_comm *comm, rd_lane lane, int peer, int64_t dea
 
 static rondo_result check(const rd_link_hello *hello, int peer, const rondo_transport **transport)
 {
-    *transport = rd_transport_named(hello->transport);
-    if (!*transport)
-        return rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link over %s, which this build does not have", peer,
-                       hello->transport);
+    RD_TRY(rd_hello_transport(hello, peer, transport));
     if (hello->slots < 1 || hello->slots > MOST_SLOTS || (hello->slots & (hello->slots - 1)) ||
         hello->slot_bytes < 4096 || hello->slot_bytes > 262144 || hello->slot_bytes % 64 ||
         hello->sockets != ((*transport)->sockets ? 1u : 0u))

@@ -170,13 +170,6 @@ static rondo_result set_transfers(rondo_comm *comm, rd_op *op)
     return make_links(comm, RD_LANE_COLLECTIVES, op->transfers, op->transfer_count);
 }
 
-/* The larger buffer of a call holds so many times its count. */
-static size_t times(const rondo_comm *comm, rondo_collective c)
-{
-    bool once = c == RONDO_COLL_ALL_REDUCE || c == RONDO_COLL_BROADCAST || c == RONDO_COLL_REDUCE;
-    return once ? 1 : (size_t)comm->size;
-}
-
 rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
 {
     rd_op *op = &comm->op;
@@ -194,7 +187,7 @@ rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
         as_one.count = bytes_of(calls, count) / reduction->bytes;
         call = &as_one;
     }
-    size_t whole = call->count * times(comm, call->collective);
+    size_t whole = call->count * rd_call_parts(comm, call);
     /* Narrow types are added up in float32 along the whole path: on a ring the partial sums travel so. */
     bool wide = call->reduces && reduction->wide_bytes > reduction->bytes;
     rondo_plan_init(&op->plan, call->collective, algorithm(comm, call->collective, whole * reduction->bytes),

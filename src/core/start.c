@@ -144,7 +144,8 @@ static void *start_in_background(void *argument)
     return NULL;
 }
 
-rondo_result rd_start_begin(const rd_start *start, rondo_comm **out)
+/* In the background, into *out: RONDO_IN_PROGRESS, or why not even that. */
+static rondo_result begin(const rd_start *start, rondo_comm **out)
 {
     rondo_comm *comm;
     rd_background *b = malloc(sizeof *b);
@@ -171,7 +172,7 @@ rondo_result rd_start_begin(const rd_start *start, rondo_comm **out)
 rondo_result rd_start_run(const rd_start *start)
 {
     if (rd_group_is_open()) return rd_group_add_start(start);
-    return start->background ? rd_start_begin(start, start->out) : create(start->out, start);
+    return start->background ? begin(start, start->out) : create(start->out, start);
 }
 
 /* ---- several ---- */
@@ -210,7 +211,7 @@ static rondo_result await_all(rondo_comm *const *comms, int n, const rd_watch_st
 static rondo_result begin_all(const rd_start *starts, rondo_comm **comms, int n)
 {
     for (int i = 0; i < n; i++) {
-        rondo_result result = rd_start_begin(&starts[i], &comms[i]);
+        rondo_result result = begin(&starts[i], &comms[i]);
         if (result == RONDO_IN_PROGRESS) continue;
         char why[RD_ERROR_BYTES];
         snprintf(why, sizeof why, "%s", rd_last_error());

@@ -19,8 +19,6 @@ typedef struct rd_start {
 rondo_result rd_start_prepare(rd_start *start, const rondo_config *config, const char *function, rondo_comm **comm);
 /* Now, or with the group that is open. */
 rondo_result rd_start_run(const rd_start *start);
-/* In the background, into *comm: RONDO_IN_PROGRESS, or why not even that. */
-rondo_result rd_start_begin(const rd_start *start, rondo_comm **comm);
 /* Called now and then while the i-th is being made: it may give it up (rd_comm_give_up). closely: rarely, for what costs
  * more to look at. */
 typedef struct rd_watch_starts {

@@ -13,7 +13,6 @@
 
 #include <limits.h>
 #include <sched.h>
-#include <stdlib.h>
 
 #define YIELDS      64         /* after the spinning, before the first sleep */
 #define WITHDRAW_NS 1000000000 /* how long a failed call waits for a peer to leave the caller's buffers */
