@@ -64,14 +64,22 @@ struct rondo_link {
 /* The head of every slot, one cache line, followed by slot_bytes of payload. Slice n (from 0) lies in slot
  * n % slots. filled == n + 1: slice n is there (stored with release after payload, signature and bytes).
  * freed == n + 1: its receiver is done with it (stored with release after whatever it left in the payload).
- * Flag, signature and size share a line, so that a small slice costs no line more than its data. */
+ * Flag, signature and size share a line, and a brief slice, of at most RONDO_SLOT_BRIEF bytes, lies there too: so it
+ * costs the one line that goes from one core to the other in any case. */
+#define RONDO_SLOT_BRIEF 32
 typedef struct rondo_slot {
     uint64_t filled;
     uint64_t signature;
     uint64_t bytes;
     uint64_t freed;
-    unsigned char unused[32];
+    unsigned char brief[RONDO_SLOT_BRIEF];
 } rondo_slot;
+
+/* Where the payload of a slice of `bytes` bytes lies in its slot. */
+static inline void *rondo_slot_payload(rondo_slot *slot, size_t bytes)
+{
+    return bytes <= RONDO_SLOT_BRIEF ? slot->brief : (unsigned char *)(slot + 1);
+}
 
 /* The slots as memory, the same for every CPU link and for kernels: slot i starts at base + i * stride, with its head. */
 typedef struct rondo_view {
@@ -85,10 +93,11 @@ struct rondo_link_ops {
     size_t size;      /* sizeof(rondo_link_ops) */
     const char *name; /* of the transport */
 
-    /* Sending end, SLOTS. reserve: *place = slot_bytes of room for the next slice (64-aligned), or AGAIN. Several
-     * may be reserved before the first is committed; they are committed in order. commit: the oldest reserved slot
-     * holds `bytes` bytes and belongs to the receiver. Never AGAIN: who grants a slot has room to commit it. */
-    rondo_link_result (*reserve)(rondo_link *link, void **place);
+    /* Sending end, SLOTS. reserve: *place = room for the next slice, of `bytes` bytes, 32-aligned, and 64-aligned for
+     * more than RONDO_SLOT_BRIEF; or AGAIN. Several may be reserved before the first is committed; they are committed
+     * in order. commit: the oldest reserved slot holds `bytes` bytes (if more than RONDO_SLOT_BRIEF were reserved: any
+     * number of more than that) and belongs to the receiver. Never AGAIN: who grants a slot has room to commit it. */
+    rondo_link_result (*reserve)(rondo_link *link, size_t bytes, void **place);
     rondo_link_result (*commit)(rondo_link *link, size_t bytes, uint64_t signature);
 
     /* Sending end, MEMORY. The next slice is `bytes` bytes at `from`, which must stay unchanged until poll counts

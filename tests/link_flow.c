@@ -88,10 +88,11 @@ static bool send_slots(struct link_flow *flow)
     uint64_t ahead = 1 + mix(flow->random++) % flow->link->slots; /* reserve several before the first is committed */
     while (flow->begun < flow->total && flow->begun - flow->moved < ahead) {
         void *place;
-        rondo_link_result result = ops->reserve(flow->link, &place);
+        size_t bytes = link_size(flow->begun, flow->link->slot_bytes);
+        rondo_link_result result = ops->reserve(flow->link, bytes, &place);
         if (result == RONDO_LINK_AGAIN) break;
         if (result != RONDO_LINK_OK) return trouble(flow, "reserve", result), false;
-        if ((uintptr_t)place % 64) trouble(flow, "a slot is not aligned", result);
+        if ((uintptr_t)place % (bytes > RONDO_SLOT_BRIEF ? 64 : 32)) trouble(flow, "a slot is not aligned", result);
         *place_of(flow, flow->begun++) = place;
     }
     while (flow->moved < flow->begun) {
@@ -226,7 +227,7 @@ rondo_link_result link_put(rondo_link *link, uint64_t n, const unsigned char *fr
         if (link->caps & RONDO_LINK_MEMORY) {
             result = link->ops->send(link, from, bytes, link_signature(n));
         } else {
-            result = link->ops->reserve(link, &place);
+            result = link->ops->reserve(link, bytes, &place);
             if (result == RONDO_LINK_OK) {
                 memcpy(place, from, bytes);
                 result = link->ops->commit(link, bytes, link_signature(n));

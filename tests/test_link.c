@@ -128,11 +128,11 @@ static void test_empty_slices(void **state)
 /* ---- Slots ---- */
 
 /* Reserves a slot, however often it is told to try again. */
-static unsigned char *reserve(rondo_link *sender)
+static unsigned char *reserve(rondo_link *sender, size_t bytes)
 {
     void *place = NULL;
     for (int tries = 0; tries < 1000 && !place; tries++)
-        if (sender->ops->reserve(sender, &place) != RONDO_LINK_OK) place = NULL;
+        if (sender->ops->reserve(sender, bytes, &place) != RONDO_LINK_OK) place = NULL;
     assert_non_null(place);
     return place;
 }
@@ -146,13 +146,13 @@ static void test_reserve_ahead(void **state)
     if (!has_slots(&pair)) return link_pair_close(&pair);
     rondo_link *sender = pair.ends[RD_SENDER];
     for (uint64_t n = 0; n < SLOTS; n++) {
-        places[n] = reserve(sender);
+        places[n] = reserve(sender, SLOT_BYTES);
         assert_int_equal((uintptr_t)places[n] % 64, 0);
         for (uint64_t m = 0; m < n; m++)
             assert_true(places[m] + SLOT_BYTES <= places[n] || places[n] + SLOT_BYTES <= places[m]);
     }
     void *more;
-    assert_int_equal(sender->ops->reserve(sender, &more), RONDO_LINK_AGAIN);
+    assert_int_equal(sender->ops->reserve(sender, SLOT_BYTES, &more), RONDO_LINK_AGAIN);
     if (sender->caps & RONDO_LINK_VIEW) {
         assert_int_equal(sender->ops->view(sender, &view), RONDO_LINK_OK);
         assert_int_equal(view.count, SLOTS);
@@ -214,9 +214,11 @@ static void test_view(void **state)
     link_pair_close(&pair);
 }
 
-/* What the receiver leaves in a slot the sender reads, after done and until it reserves that slot again. */
+/* What the receiver leaves in a slot the sender reads, after done and until it reserves that slot again; also in a brief
+ * slice, which lies in the slot's head. */
 static void test_return(void **state)
 {
+    static const size_t sizes[] = {SLOT_BYTES, 1, RONDO_SLOT_BRIEF, RONDO_SLOT_BRIEF + 1, 0};
     struct link_pair pair;
     void *place;
     open_pair(state, &pair);
@@ -224,17 +226,19 @@ static void test_return(void **state)
     if (!(sender->caps & RONDO_LINK_RETURN)) return link_pair_close(&pair);
     int64_t deadline = rd_now() + LINK_DEADLINE_NS;
     for (uint64_t n = 0; n < 50; n++) {
-        unsigned char *mine = reserve(sender);
-        link_fill(mine, n, SLOT_BYTES);
-        assert_int_equal(sender->ops->commit(sender, SLOT_BYTES, link_signature(n)), RONDO_LINK_OK);
+        size_t bytes = sizes[n % (sizeof sizes / sizeof *sizes)];
+        unsigned char *mine = reserve(sender, bytes);
+        link_fill(mine, n, bytes);
+        assert_int_equal(sender->ops->commit(sender, bytes, link_signature(n)), RONDO_LINK_OK);
         assert_int_equal(poll_count(sender), n);
-        while (receiver->ops->peek(receiver, SLOT_BYTES, link_signature(n), &place) != RONDO_LINK_OK)
+        while (receiver->ops->peek(receiver, bytes, link_signature(n), &place) != RONDO_LINK_OK)
             assert_true(rd_now() < deadline);
-        assert_true(link_filled(place, n, SLOT_BYTES));
-        link_fill(place, n + 1000, SLOT_BYTES);
+        assert_int_equal((uintptr_t)place % 64, bytes <= RONDO_SLOT_BRIEF ? offsetof(rondo_slot, brief) : 0);
+        assert_true(link_filled(place, n, bytes));
+        link_fill(place, n + 1000, bytes);
         assert_int_equal(receiver->ops->release(receiver), RONDO_LINK_OK);
         while (poll_count(sender) <= n) assert_true(rd_now() < deadline);
-        assert_true(link_filled(mine, n + 1000, SLOT_BYTES));
+        assert_true(link_filled(mine, n + 1000, bytes));
     }
     link_pair_close(&pair);
 }
@@ -416,7 +420,7 @@ static uint64_t fill_up(struct link_pair *pair, unsigned char *memory, uint64_t 
     for (int stuck = 0; stuck < 120 && sent < 100000; stuck++) {
         void *place = memory + sent % sender->slots * SLOT_BYTES;
         rondo_link_result result = RONDO_LINK_AGAIN;
-        if (has_slots(pair)) result = sender->ops->reserve(sender, &place);
+        if (has_slots(pair)) result = sender->ops->reserve(sender, SLOT_BYTES, &place);
         else if (sent - count < sender->slots) result = RONDO_LINK_OK; /* this memory is ours again */
         if (result == RONDO_LINK_OK) {
             link_fill(place, sent, SLOT_BYTES);

@@ -186,7 +186,7 @@ static void *commit_and_close(void *argument)
             sched_yield();
             continue;
         }
-        sender->ops->reserve(sender, &place);
+        sender->ops->reserve(sender, 0, &place);
         sender->ops->commit(sender, 0, 0);
         sender->ops->close(sender);
         *handed = NULL;

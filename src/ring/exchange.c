@@ -26,7 +26,7 @@ static rondo_link_result publish(rd_op *op)
         void *place;
         x->blocked = wire;
         x->to_send = true;
-        rondo_link_result r = wire->link->ops->reserve(wire->link, &place);
+        rondo_link_result r = wire->link->ops->reserve(wire->link, bytes, &place);
         if (r != RONDO_LINK_OK) return r;
         if (bytes) rd_copy(place, NULL, op->buffers.input, bytes, false);
         if ((r = wire->link->ops->commit(wire->link, bytes, op->signature)) != RONDO_LINK_OK) return r;

@@ -86,7 +86,7 @@ static rondo_link_result publish(rd_op *op)
             rd_wire *wire = &op->wiring->flat_out[step->send_to];
             void *place;
             flat->blocked = wire;
-            rondo_link_result r = wire->link->ops->reserve(wire->link, &place);
+            rondo_link_result r = wire->link->ops->reserve(wire->link, part.count * op->reduction->bytes, &place);
             if (r == RONDO_LINK_OK) r = publish_to(op, wire->link, step, part, place);
             if (r != RONDO_LINK_OK) return r;
             wire->used++;

@@ -143,7 +143,7 @@ static rondo_link_result fill_slot(rd_op *op, rd_wire *wire)
     rd_transfer *t = wire->first;
     size_t bytes = slice_bytes(t, t->begun);
     void *place;
-    rondo_link_result r = wire->link->ops->reserve(wire->link, &place);
+    rondo_link_result r = wire->link->ops->reserve(wire->link, bytes, &place);
     if (r != RONDO_LINK_OK) return r;
     if (bytes) rd_copy(place, NULL, slice_at(t, t->begun), bytes, false);
     if ((r = wire->link->ops->commit(wire->link, bytes, t->signature)) != RONDO_LINK_OK) return r;

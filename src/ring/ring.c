@@ -166,7 +166,7 @@ static bool sums_in_scratch(const rd_op *op, const rd_event *e)
 static rondo_link_result writable(rd_op *op, rd_flow *flow, const rd_event *e, void *in, void **place)
 {
     rondo_link *link = flow->out->link;
-    if (SLOTS(flow->out)) return link->ops->reserve(link, place);
+    if (SLOTS(flow->out)) return link->ops->reserve(link, e->out_bytes, place);
     if (flow->out->used - flow->out_done >= link->slots) return RONDO_LINK_AGAIN;
     if (!e->receives) {
         *place = (void *)(uintptr_t)rd_op_input(op, e->out.send_chunk, e->part); /* sent from, never written to */
@@ -314,7 +314,7 @@ static rondo_link_result send_opening(rd_op *op, rd_flow *flow)
     void *place = nothing;
     flow->blocked = RD_NEEDS_OUT;
     rondo_link_result r = RONDO_LINK_OK;
-    if (SLOTS(flow->out)) r = flow->out->link->ops->reserve(flow->out->link, &place);
+    if (SLOTS(flow->out)) r = flow->out->link->ops->reserve(flow->out->link, 0, &place);
     if (r == RONDO_LINK_OK) r = hand_over(op, flow, &empty, place);
     if (r != RONDO_LINK_OK) return r;
     flow->opened = true;

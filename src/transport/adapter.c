@@ -68,8 +68,9 @@ static rondo_link_result slots_poll(rondo_link *link, uint64_t *count)
     return result != RONDO_LINK_OK ? result : a->ended;
 }
 
-static rondo_link_result slots_reserve(rondo_link *link, void **place)
+static rondo_link_result slots_reserve(rondo_link *link, size_t bytes, void **place)
 {
+    (void)bytes; /* a stage has room for any slice */
     struct adapter *a = adapter_of(link);
     if (a->reserved - a->counted >= link->slots) {
         uint64_t count;
@@ -127,7 +128,7 @@ static rondo_link_result memory_send(rondo_link *link, const void *from, size_t 
 {
     struct adapter *a = adapter_of(link);
     void *place;
-    rondo_link_result result = a->inner->ops->reserve(a->inner, &place);
+    rondo_link_result result = a->inner->ops->reserve(a->inner, bytes, &place);
     if (result != RONDO_LINK_OK) return result;
     memcpy(place, from, bytes);
     result = a->inner->ops->commit(a->inner, bytes, signature);

@@ -100,12 +100,12 @@ static rondo_link_result may_take(struct fault *f)
            : f->ended != RONDO_LINK_OK ? f->ended : RONDO_LINK_AGAIN;
 }
 
-static rondo_link_result fault_reserve(rondo_link *link, void **place)
+static rondo_link_result fault_reserve(rondo_link *link, size_t bytes, void **place)
 {
     struct fault *f = fault_of(link);
     rondo_link_result result = may_take(f);
     if (result == RONDO_LINK_OK && held_by_throttle(f)) result = RONDO_LINK_AGAIN;
-    if (result == RONDO_LINK_OK) result = f->inner->ops->reserve(f->inner, place);
+    if (result == RONDO_LINK_OK) result = f->inner->ops->reserve(f->inner, bytes, place);
     if (result == RONDO_LINK_OK) f->taken++;
     return result;
 }

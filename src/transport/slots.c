@@ -95,7 +95,7 @@ static rondo_link_result misused(const rd_slots *end, const char *what)
     return RONDO_LINK_BROKEN;
 }
 
-rondo_link_result rd_slots_reserve(rondo_link *link, void **place)
+rondo_link_result rd_slots_reserve(rondo_link *link, size_t bytes, void **place)
 {
     rd_slots *end = (rd_slots *)link;
     uint64_t slice = end->reserved;
@@ -107,7 +107,7 @@ rondo_link_result rd_slots_reserve(rondo_link *link, void **place)
         end->counted++;
     }
     end->reserved = slice + 1;
-    *place = slot_of(end, slice) + 1;
+    *place = rondo_slot_payload(slot_of(end, slice), bytes);
     return RONDO_LINK_OK;
 }
 
@@ -140,7 +140,7 @@ rondo_link_result rd_slots_peek(rondo_link *link, size_t bytes, uint64_t signatu
     }
     rondo_slot *slot = slot_of(end, slice);
     if (slot->signature != signature || slot->bytes != bytes) return RONDO_LINK_MISMATCH;
-    *place = slot + 1;
+    *place = rondo_slot_payload(slot, bytes);
     return RONDO_LINK_OK;
 }
 

@@ -54,7 +54,7 @@ void rd_slots_leave(rd_slots *end);
 rondo_result rd_slots_token(uint64_t token[2]);
 
 /* rondo_link_ops. */
-rondo_link_result rd_slots_reserve(rondo_link *link, void **place);
+rondo_link_result rd_slots_reserve(rondo_link *link, size_t bytes, void **place);
 rondo_link_result rd_slots_commit(rondo_link *link, size_t bytes, uint64_t signature);
 rondo_link_result rd_slots_peek(rondo_link *link, size_t bytes, uint64_t signature, void **place);
 rondo_link_result rd_slots_release(rondo_link *link);
