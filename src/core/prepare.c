@@ -56,6 +56,14 @@ static rondo_algo algorithm(const rondo_comm *comm, rondo_collective collective,
     return brief && comm->settings.algo != RD_ALGO_FLAT ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_FLAT;
 }
 
+/* A training loop repeats its calls: the plan of the one before is then the plan of this one. */
+static bool is_planned(const rondo_plan *plan, rondo_collective collective, rondo_algo algo, int root, size_t count,
+                       bool wide)
+{
+    return plan->count == count && plan->collective == (int32_t)collective && plan->algo == (int32_t)algo &&
+           plan->root == root && plan->wide == wide && plan->size > 0;
+}
+
 /* The plan's steps, computed at its first use. */
 static rondo_result look_up_steps(rondo_comm *comm, const rondo_plan *plan, const rondo_step **steps)
 {
@@ -190,9 +198,12 @@ rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
     size_t whole = call->count * rd_call_parts(comm, call);
     /* Narrow types are added up in float32 along the whole path: on a ring the partial sums travel so. */
     bool wide = call->reduces && reduction->wide_bytes > reduction->bytes;
-    rondo_plan_init(&op->plan, call->collective, algorithm(comm, call->collective, whole * reduction->bytes),
-                    comm->size, comm->rank, call->root, whole, comm->order, NULL, wide);
-    RD_TRY(look_up_steps(comm, &op->plan, &op->steps));
+    rondo_algo algo = algorithm(comm, call->collective, whole * reduction->bytes);
+    if (!is_planned(&op->plan, call->collective, algo, call->root, whole, wide)) {
+        rondo_plan_init(&op->plan, call->collective, algo, comm->size, comm->rank, call->root, whole, comm->order, NULL,
+                        wide);
+        RD_TRY(look_up_steps(comm, &op->plan, &op->steps));
+    }
     op->reduction = reduction;
     op->wiring = &comm->wiring;
     set_buffers(comm, call, &op->buffers);

@@ -29,13 +29,18 @@ struct rd_form {
     bool first_wide, out_wide, aligned, two; /* sources */
 };
 
+static bool touches(const rd_pass *pass)
+{
+    for (int o = 0; o < pass->outputs; o++)
+        if (pass->output[o] == pass->source[0]) return false; /* the output's stores do it */
+    return pass->touch;
+}
+
 static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *pass)
 {
-    struct rd_call call = {.reduction = reduction, .pass = pass, .touch = pass->touch};
+    struct rd_call call = {.reduction = reduction, .pass = pass, .touch = touches(pass)};
     call.first_bytes = pass->first_wide ? reduction->wide_bytes : reduction->bytes;
     call.out_bytes = pass->out_wide ? reduction->wide_bytes : reduction->bytes;
-    for (int o = 0; o < pass->outputs; o++)
-        if (pass->output[o] == pass->source[0]) call.touch = false; /* the output's stores do it */
     if (call.touch && pass->count > 0) rd_touch_line((uintptr_t)pass->source[0]);
     if (reduction->op != RONDO_AVG) return call;
     bool integer = reduction->type <= RONDO_UINT64;
@@ -50,25 +55,25 @@ static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *p
 }
 
 /* n elements from `at` on, fewer than a step: the same pass over a whole step of copies. */
-static void rd_part(const struct rd_call *call, size_t step, size_t at, size_t n)
+static void rd_part(const rd_reduction *reduction, const rd_pass *pass, size_t step, size_t at, size_t n)
 {
     _Alignas(RD_LINE) unsigned char terms[RD_MAX_SOURCES][4 * RD_VECTOR_BYTES];
     _Alignas(RD_LINE) unsigned char result[4 * RD_VECTOR_BYTES] = {0};
-    const rd_pass *pass = call->pass;
+    size_t out_bytes = pass->out_wide ? reduction->wide_bytes : reduction->bytes;
     rd_pass whole;
     memcpy(&whole, pass, offsetof(rd_pass, source));
     whole.count = step, whole.outputs = 1, whole.touch = false;
     whole.output[0] = result;
     for (int k = 0; k < pass->sources; k++) {
-        size_t bytes = k == 0 ? call->first_bytes : call->reduction->bytes;
+        size_t bytes = k == 0 && pass->first_wide ? reduction->wide_bytes : reduction->bytes;
         whole.source[k] = terms[k];
         memset(terms[k], 0, sizeof terms[k]);
         memcpy(terms[k], (const unsigned char *)pass->source[k] + at * bytes, n * bytes);
-        if (k == 0 && call->touch) rd_touch_lines((const unsigned char *)pass->source[k] + at * bytes, n * bytes);
+        if (k == 0 && touches(pass)) rd_touch_lines((const unsigned char *)pass->source[k] + at * bytes, n * bytes);
     }
-    call->reduction->run(call->reduction, &whole);
+    reduction->run(reduction, &whole);
     for (int o = 0; o < pass->outputs; o++)
-        memcpy((unsigned char *)pass->output[o] + at * call->out_bytes, result, n * call->out_bytes);
+        memcpy((unsigned char *)pass->output[o] + at * out_bytes, result, n * out_bytes);
 }
 
 /* Handles as many elements first as bring output[0] to the beginning of a line, and says how many. */
@@ -78,7 +83,7 @@ static size_t rd_head(const struct rd_call *call, size_t step)
     if (to_line % call->out_bytes != 0 || call->pass->count * call->out_bytes < RD_WORTH_ALIGNING) return 0;
     for (size_t at = 0, n; at < head; at += n) {
         n = head - at < step ? head - at : step;
-        rd_part(call, step, at, n);
+        rd_part(call->reduction, call->pass, step, at, n);
     }
     return head;
 }

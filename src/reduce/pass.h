@@ -193,10 +193,13 @@ RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_o
 
 #define RD_RUN(reduction, pass, op)                                                                                    \
     {                                                                                                                  \
-        struct rd_call call = rd_call_of(reduction, pass);                                                             \
-        size_t at = rd_head(&call, RD_STEP);                                                                           \
-        at = RD_NAME(all_steps, RD_TYPE)(&call, op, at);                                                               \
-        if (at < pass->count) rd_part(&call, RD_STEP, at, pass->count - at);                                           \
+        size_t at = 0;                                                                                                 \
+        if (pass->count >= RD_STEP) {                                                                                  \
+            struct rd_call call = rd_call_of(reduction, pass);                                                         \
+            at = rd_head(&call, RD_STEP);                                                                              \
+            at = RD_NAME(all_steps, RD_TYPE)(&call, op, at);                                                           \
+        }                                                                                                              \
+        if (at < pass->count) rd_part(reduction, pass, RD_STEP, at, pass->count - at);                                 \
     }
 #define RD_OPERATOR(name, op)                                                                                          \
     static void RD_NAME(RD_TYPE, name)(const rd_reduction *reduction, const rd_pass *pass) RD_RUN(reduction, pass, op)
