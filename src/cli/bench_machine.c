@@ -102,7 +102,7 @@ const char *rd_bench_topo_place(const int32_t *cpus, int count)
     for (int r = 0; machine && r < count; r++) {
         rd_place here, next;
         if (!find_place(machine, cpus[r], &here) || !find_place(machine, cpus[(r + 1) % count], &next)) return NULL;
-        const char *shared = rd_shared_name(&here, &next);
+        const char *shared = rd_link_name(rd_place_link(&here, &next).kind);
         int at = strcmp(shared, "core") == 0 ? 0 : strstr(shared, "cache") ? 1 : 2;
         if (at > far) far = at;
     }

@@ -2,7 +2,7 @@
  *
  * topo.c - `rondo topo`: this machine, and the ring that ranks bound to its cores would form.
  */
-#include "topo/topo.h"
+#include "topo/ring.h"
 
 #include "base/status.h"
 #include "cli/cli.h"
@@ -116,7 +116,7 @@ static rondo_result find_ring(view *v)
     for (size_t r = 0; r < n; r++) v->bound[r] = turn[r % (size_t)count];
     for (size_t a = 0; a < n; a++)
         for (size_t b = 0; b < n; b++)
-            cost[a * n + b] = a == b ? 0 : rd_cost(&v->pus[v->bound[a]].place, &v->pus[v->bound[b]].place);
+            cost[a * n + b] = a == b ? 0 : rd_link_cost(rd_place_link(&v->pus[v->bound[a]].place, &v->pus[v->bound[b]].place), 1);
     result = rd_ring_order(cost, v->ranks, v->order);
 out:
     free(cost);
@@ -215,8 +215,8 @@ static void print_text(const view *v)
                index_text(at->core, core), index_text(at->l3, l3), index_text(at->numa, numa),
                index_text(at->package, package));
         if (v->ranks == 1) printf("-\n");
-        else printf("%" PRIu32 " ns, same %s\n", rd_cost(at, next), rd_shared_name(at, next));
-        if (v->ranks > 1) round += rd_cost(at, next);
+        else printf("%" PRIu32 " ns, same %s\n", rd_place_link(at, next).ns, rd_link_name(rd_place_link(at, next).kind));
+        if (v->ranks > 1) round += rd_place_link(at, next).ns;
     }
     if (v->ranks > 1) printf("\n  %" PRIu64 " ns once round\n", round);
 }
@@ -258,10 +258,10 @@ static json_object *json_ring(const view *v)
         json_object *hop = json_object_new_object();
         add_int(hop, "from", v->order[i]);
         add_int(hop, "to", v->order[(i + 1) % v->ranks]);
-        add_int(hop, "ns", rd_cost(at, next));
-        json_object_object_add(hop, "shared", json_object_new_string(rd_shared_name(at, next)));
+        add_int(hop, "ns", rd_place_link(at, next).ns);
+        json_object_object_add(hop, "shared", json_object_new_string(rd_link_name(rd_place_link(at, next).kind)));
         json_object_array_add(hops, hop);
-        round += rd_cost(at, next);
+        round += rd_place_link(at, next).ns;
     }
     add_int(ring, "ranks", v->ranks);
     json_object_object_add(ring, "cpus", cpus);

@@ -2,6 +2,7 @@
 #include "core/card.h"
 
 #include "boot/wire.h"
+#include "topo/ring.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -134,22 +135,17 @@ rondo_result rd_cards_order_ring(rondo_comm *comm, rd_card *cards, bool *crowded
     int n = comm->size;
     rondo_result result = RONDO_SUCCESS;
     rd_place *places = calloc((size_t)n, sizeof *places);
-    uint32_t *cost = calloc((size_t)n * (size_t)n, sizeof *cost);
-    if (!places || !cost) {
-        result = rd_fail_errno("no memory for the costs between %d ranks", n);
-        goto out;
-    }
+    rd_rings rings = {0};
+    if (!places) return rd_fail_errno("no memory for the places of %d ranks", n);
     for (int r = 0; r < n; r++) {
         places[r] = cards[r].place;
         for (places[r].host = 0; !rd_cards_may_share_host(&cards[places[r].host], &cards[r]);) places[r].host++;
     }
-    for (int a = 0; a < n; a++)
-        for (int b = 0; b < n; b++)
-            cost[(size_t)a * (size_t)n + (size_t)b] = a == b ? 0 : rd_cost(&places[a], &places[b]);
-    result = rd_ring_order(cost, n, comm->order);
+    if ((result = rd_rings_make(&rings, places, NULL, n, 1)) != RONDO_SUCCESS) goto out;
+    for (int i = 0; i < n; i++) comm->order[i] = rings.hops[i].from;
     *crowded = rd_crowded(places, n, places[comm->rank].host);
+    rd_rings_free(&rings);
 out:
-    free(cost);
     free(places);
     return result;
 }

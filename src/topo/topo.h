@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * topo.h - where ranks sit and in which order the ring visits them.
+ * topo.h - where ranks sit, and what lies between two of them.
  *   discover.c  this machine, by hwloc          -> rd_place of a rank
- *   cost.c      what a hop between two places costs -> a matrix
+ *   cost.c      kinds of links, and what a hop over one costs
  *   crowd.c     whether ranks of a host must take turns
- *   order.c     a cheap round trip over a matrix; knows nothing else
+ * and ring.h has what follows from it: the rings.
  */
 #ifndef RD_TOPO_TOPO_H
 #define RD_TOPO_TOPO_H
@@ -52,17 +52,48 @@ uint64_t rd_machine_bytes(const rd_machine *machine, rd_storage what, int index)
  * bound to a unit each, both see 1. For that there is rd_crowded(). */
 int rd_allowed_pus(void);
 
-/* Nanoseconds of a cache line from one place to the other; a documented table by the closest thing both share. */
-uint32_t rd_cost(const rd_place *a, const rd_place *b);
-/* That thing: "core", "L2 cache", "L3 cache", "NUMA node", "package", "host"; "network" when they share none. */
-const char *rd_shared_name(const rd_place *a, const rd_place *b);
+/* What lies between two ranks, or between a rank and a device: the closest thing that both share, or the way between two
+ * devices. cost.c has the figures of each kind, and where they come from. */
+typedef enum rd_link_kind {
+    RD_LINK_SELF, /* one device */
+    RD_LINK_CORE,
+    RD_LINK_L2,
+    RD_LINK_L3,
+    RD_LINK_NUMA,
+    RD_LINK_PACKAGE,
+    RD_LINK_HOST,
+    RD_LINK_NVLINK,     /* two GPUs joined directly */
+    RD_LINK_NVSWITCH,   /* ... by a switch that joins all of them */
+    RD_LINK_PCI_SWITCH, /* below one PCIe switch */
+    RD_LINK_PCI_BRIDGE, /* below one host bridge */
+    RD_LINK_PCI_NUMA,   /* through one processor, from one of its host bridges to another */
+    RD_LINK_PCI_HOST,   /* through several */
+    RD_LINK_NETWORK,
+    RD_LINK_KINDS
+} rd_link_kind;
+
+typedef struct rd_link {
+    uint32_t kind; /* rd_link_kind */
+    uint32_t ns;   /* latency, one way */
+    uint32_t mbs;  /* bandwidth in one direction, in 10^6 bytes a second */
+} rd_link;
+
+/* A link of this kind, with the table's figures. */
+rd_link rd_link_of(rd_link_kind kind);
+/* A network link: mbit per second, 0 when that is not known. */
+rd_link rd_link_network(uint32_t mbit);
+/* "core", "L2 cache", "L3 cache", "NUMA node", "package", "host", "NVLink", "PCIe switch", ... */
+const char *rd_link_name(uint32_t kind);
+/* Nanoseconds that 64 KiB take over it while `users` rings use it. */
+uint32_t rd_link_cost(rd_link link, int users);
+/* One after the other: the latencies add up, the slower bandwidth and its kind hold. */
+rd_link rd_link_chain(rd_link first, rd_link second);
+
+/* Between two ranks that work on host memory; RD_LINK_NETWORK when they are on different hosts. */
+rd_link rd_place_link(const rd_place *a, const rd_place *b);
 
 /* true when more ranks of `host` are bound to some processing units than there are of these: some must take turns, and
  * one that spins may keep the one it waits for from running. places: one per rank, n of them, of any host. */
 bool rd_crowded(const rd_place *places, int n, int host);
-
-/* order[0 ... n-1]: a permutation of 0 ... n-1 that starts with 0 and makes the sum of cost[order[i] * n + order[i+1]]
- * round the ring small. Deterministic. 1,024 in under a second. */
-rondo_result rd_ring_order(const uint32_t *cost, int n, int32_t *order);
 
 #endif

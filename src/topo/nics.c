@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * nics.c - which network cards a ring crosses from one host to the next by.
+ *
+ * Of all pairs of cards that reach each other, the ring takes the one that is least loaded with it: rings on a card, over
+ * its speed. So equal cards are used in turns, and a slow one beside a fast one not at all. Among equals, in this order:
+ *   - the card by which the ring came into the host: each ring keeps to one rail where it can
+ *   - rail-aligned, cards at the same place among those of their host: switches are wired that way
+ *   - the first ones
+ */
+#include "topo/nics.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+static uint32_t speed(const rd_nic *nic) { return rd_link_network(nic->mbit).mbs; }
+
+static bool reach(const rd_nic *a, const rd_nic *b)
+{
+    if (!a->up || !b->up) return false;
+    if (!a->networks[0] || !b->networks[0]) return !a->networks[0] && !b->networks[0];
+    for (int i = 0; i < RD_MAX_NETWORKS && a->networks[i]; i++)
+        for (int j = 0; j < RD_MAX_NETWORKS && b->networks[j]; j++)
+            if (a->networks[i] == b->networks[j]) return true;
+    return false;
+}
+
+/* The cost of a card that `users` rings share. */
+static uint64_t load(const rd_nic *nic, int users) { return (uint64_t)(users + 1) * 1000000000 / speed(nic); }
+
+void rd_nics_choose(const rd_around *here, rd_nic_use *use_here, const rd_around *there, rd_nic_use *use_there,
+                    int entered, int32_t *nic, int32_t *nic_there)
+{
+    uint64_t least = UINT64_MAX;
+    int best = -1, best_there = -1, rank = 0;
+    for (int i = 0; i < here->nics; i++) {
+        for (int j = 0; j < there->nics; j++) {
+            if (!reach(&here->nic[i], &there->nic[j])) continue;
+            uint64_t out = load(&here->nic[i], use_here->out[i]), in = load(&there->nic[j], use_there->in[j]);
+            uint64_t more = out > in ? out : in;
+            int wish = 2 * (i == entered) + (i == j);
+            if (more > least || (more == least && wish <= rank)) continue;
+            least = more;
+            rank = wish;
+            best = i;
+            best_there = j;
+        }
+    }
+    *nic = best;
+    *nic_there = best_there;
+    if (best < 0) return;
+    use_here->out[best]++;
+    use_there->in[best_there]++;
+}
+
+/* The fastest pair: of the slower of its two cards. */
+static uint32_t fastest(const rd_around *here, const rd_around *there)
+{
+    uint32_t most = 0;
+    for (int i = 0; i < here->nics; i++) {
+        for (int j = 0; j < there->nics; j++) {
+            if (!reach(&here->nic[i], &there->nic[j])) continue;
+            uint32_t a = speed(&here->nic[i]), b = speed(&there->nic[j]), both = a < b ? a : b;
+            if (both > most) most = both;
+        }
+    }
+    return most;
+}
+
+/* Rings are laid over the pairs one after the other for as long as none must share a card, and each has one that is as
+ * fast as the fastest. */
+int rd_nics_rings(const rd_around *here, const rd_around *there)
+{
+    rd_nic_use out = {{0}, {0}}, in = {{0}, {0}};
+    uint32_t needed = fastest(here, there);
+    int rings = 0;
+    for (; rings < RD_MAX_RINGS; rings++) {
+        int32_t i, j;
+        rd_nics_choose(here, &out, there, &in, -1, &i, &j);
+        if (i < 0 || out.out[i] > 1 || in.in[j] > 1) break;
+        if (speed(&here->nic[i]) < needed || speed(&there->nic[j]) < needed) break;
+    }
+    return rings ? rings : 1;
+}
+
+uint32_t rd_nics_cost(const rd_around *here, const rd_around *there)
+{
+    rd_link link = rd_link_network(0);
+    uint32_t mbs = fastest(here, there);
+    if (mbs) link.mbs = mbs;
+    return rd_link_cost(link, 1);
+}
+
+rd_link rd_nics_link(const rd_around *here, int nic, const rd_around *there, int nic_there)
+{
+    rd_link link = rd_link_network(0);
+    if (nic < 0 || nic_there < 0) return link;
+    const rd_nic *a = &here->nic[nic], *b = &there->nic[nic_there];
+    link.mbs = speed(speed(a) < speed(b) ? a : b);
+    return rd_link_chain(rd_link_chain(a->link, link), b->link);
+}
