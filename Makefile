@@ -4,6 +4,7 @@
 # make demo       this machine and its ring, checked all-reduces, a short bench, a network trained over the ring
 # make check      build and run every test; also: asan, ubsan, tsan, lint, check-layers, check-long
 # make chaos      500 rounds of random calls with a fault among them; SEED=, ROUNDS=
+# make release    the same in build/release, with kernels for every GPU since sm_75; needs nvcc
 # make install    PREFIX=/usr/local LIBDIR=$PREFIX/lib DESTDIR=: library, headers, tool, manual page; also: uninstall
 # make format     clang-format on the lines that differ from the last commit; FILES="a.c b.h": on whole files
 # make coverage   runs the tests and reports which lines of src/ they reach
@@ -23,12 +24,17 @@ OPT     ?= -O2
 KERNEL_OPT ?= -O3
 SAN     ?=
 JOBS    ?= $(shell nproc)
+# Kernels for GPUs: machine code for these architectures, and PTX, which the driver translates for any later one.
+NVCC    ?= $(firstword $(shell command -v nvcc) $(wildcard /usr/local/cuda/bin/nvcc))
+GPUS    ?= 90
+PTX     ?= 75
+KERNELS ?= build/kernels
 PACKAGES = gcc libc6-dev libhwloc-dev libsodium-dev libjson-c-dev libcmocka-dev
 CHECK_PACKAGES = $(PACKAGES) python3 iproute2 util-linux procps spin pkgconf
 
 # A sanitizer's instrumentation keeps gcc from seeing what is initialised.
 WARN     = -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith $(if $(SAN),-Wno-maybe-uninitialized)
-CPPFLAGS = -D_GNU_SOURCE -Iinclude -Isrc
+CPPFLAGS = -D_GNU_SOURCE -Iinclude -Isrc -I.
 CFLAGS   = -std=c11 $(OPT) -g -ffp-contract=off -fPIC -fvisibility=hidden -pthread $(WARN) $(SAN)
 LDFLAGS  = -pthread $(SAN)
 LIBS     = -lhwloc -lsodium -lm
@@ -53,7 +59,7 @@ TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 
 .PHONY: all demo check check-long check-layers chaos asan ubsan tsan lint bench-peers bench-guard bench-reduce deps clean tests
 .PHONY: run-tests
-.PHONY: install uninstall coverage format help
+.PHONY: install uninstall coverage format help release
 all: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
 
 $(BUILD)/obj/%.o: %.c
@@ -66,6 +72,24 @@ CFLAGS_limits_memory    = $(KERNEL_OPT)
 CFLAGS_dp_vs_ddp_net    = $(KERNEL_OPT)
 CFLAGS_kernels_avx2     = $(KERNEL_OPT) -mavx2 -mfma -mf16c
 CFLAGS_kernels_avx512   = $(KERNEL_OPT) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+
+# Kernels for GPUs lie in the library as one image. Sanitizers don't see it, so all builds share it.
+$(KERNELS)/reduce.fatbin: $(wildcard kernels/*) include/rondo.h
+	@mkdir -p $(@D)
+ifeq ($(NVCC),)
+	@echo "no nvcc: the library is built without kernels for GPUs, and serves host memory"
+	@: >$@
+else
+	$(call say,NVCC,$@)$(NVCC) -std=c++17 -O3 -fmad=false -Iinclude -fatbin --compress-mode=size \
+	$(foreach gpu,$(GPUS),-gencode arch=compute_$(gpu),code=sm_$(gpu)) -gencode arch=compute_$(PTX),code=compute_$(PTX) -o $@ kernels/reduce.cu
+endif
+
+$(BUILD)/obj/src/reduce/image.o: $(KERNELS)/reduce.fatbin
+CFLAGS_image = -DRD_KERNEL_IMAGE='"$(KERNELS)/reduce.fatbin"'
+
+release:
+	@[ -n "$(NVCC)" ] || { echo "make release: no nvcc here; NVCC=path names it" >&2; exit 1; }
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/release KERNELS=build/release/kernels GPUS="75 80 86 89 90 100 120" PTX=120 all
 
 $(BUILD)/librondo.a: $(call object,$(LIB_SRC))
 	$(call say,AR,$@)rm -f $@ && ar rcs $@ $^
@@ -105,6 +129,13 @@ LDFLAGS_test_exec_tcp = $(LDFLAGS_test_link_tcp)
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(HELP_SRC)) $(BUILD)/librondo.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) $(LDFLAGS_$(notdir $@)) -o $@ $^ -lcmocka -ldl $(LIBS)
+
+# The kernels as functions for the CPU.
+$(BUILD)/kernels_cpu.so: $(wildcard kernels/*) tests/kernels_cpu.h
+	$(call say,CXX,$@)$(CXX) -x c++ -std=gnu++17 $(OPT) -g -fPIC -shared -fno-strict-aliasing -ffp-contract=off -Wall -Wextra -Werror \
+	-Iinclude -include tests/kernels_cpu.h $(SAN) -o $@ kernels/reduce.cu
+$(BUILD)/tests/test_kernels: $(BUILD)/kernels_cpu.so
+LDFLAGS_test_kernels = -rdynamic
 
 # Random calls, random faults.
 $(BUILD)/chaos: $(call object,$(CHAOS_SRC) tests/ranks.c) $(BUILD)/librondo.a

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * device.cuh - what the kernels need of their compiler, and the only file that knows which one it is. nvcc makes code for
+ * GPUs. A C++ compiler makes functions for the CPU, which tests run; tests/cudasim/device.h has threadIdx and the like
+ * for them.
+ *
+ * Rules for kernels: the argument is one plain struct of at most 4 KB; no CUDA header; right for any number of blocks, and
+ * of threads that is a multiple of 32; nothing that depends on how the threads of a warp take turns. Products and sums are
+ * never contracted (-fmad=false, -ffp-contract=off), for the bits are those of the reductions on the CPU.
+ */
+#ifndef RD_KERNELS_DEVICE_CUH
+#define RD_KERNELS_DEVICE_CUH
+
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __CUDACC__
+#define RD_DEVICE static __device__ __forceinline__ /* functions, members too */
+#define RD_UNROLL _Pragma("unroll")                 /* loops over what is to stay in registers */
+#define RD_KERNEL(name, args_type, max_threads)                                                                        \
+    extern "C" __global__ void __launch_bounds__(max_threads) name(const __grid_constant__ args_type args)
+#else
+#define RD_DEVICE static inline
+#define RD_UNROLL
+#define RD_KERNEL(name, args_type, max_threads)                                                                        \
+    extern "C" const struct rd_sim_kernel name##_sim = {sizeof(args_type), max_threads};                               \
+    extern "C" void name(const args_type args)
+#endif
+
+/* The bits of a value as another type of its size. */
+template <class To, class From> RD_DEVICE To rd_bits_as(From from)
+{
+    static_assert(sizeof(To) == sizeof(From), "as many bits");
+    To to;
+    memcpy(&to, &from, sizeof to);
+    return to;
+}
+
+#include "narrow.cuh"
+
+/* float16: both round to nearest even and keep subnormals; which NaN comes out is not said. */
+#ifdef __CUDACC__
+RD_DEVICE float rd_float16_value(uint16_t bits)
+{
+    float value;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
+    return value;
+}
+RD_DEVICE uint16_t rd_float16_bits(float value)
+{
+    uint16_t bits;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
+    return bits;
+}
+#else
+RD_DEVICE float rd_float16_value(uint16_t bits) { return rd_narrow_value<5, 10>(bits); }
+RD_DEVICE uint16_t rd_float16_bits(float value)
+{
+    uint32_t magnitude = rd_narrow_magnitude<5, 10>(value);
+    if (magnitude > 0x7c00) magnitude = 0x7c00;
+    return (uint16_t)(magnitude | (rd_bits_as<uint32_t>(value) >> 16 & 0x8000));
+}
+#endif
+
+/* 16 bytes, and memory that is aligned to them. */
+struct alignas(16) rd_vector {
+    uint32_t word[4];
+};
+#ifdef __CUDACC__
+RD_DEVICE rd_vector rd_load_vector(const void *from)
+{
+    uint4 v = *(const uint4 *)from;
+    return {{v.x, v.y, v.z, v.w}};
+}
+RD_DEVICE void rd_store_vector(void *to, rd_vector v) { *(uint4 *)to = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]); }
+#else
+RD_DEVICE rd_vector rd_load_vector(const void *from) { return *(const rd_vector *)from; }
+RD_DEVICE void rd_store_vector(void *to, rd_vector v) { *(rd_vector *)to = v; }
+#endif
+
+#endif

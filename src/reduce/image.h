@@ -1,0 +1,10 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * image.h - the kernels for GPUs inside the library: from rd_kernel_image to rd_kernel_image_end, for the driver to load.
+ */
+#ifndef RD_REDUCE_IMAGE_H
+#define RD_REDUCE_IMAGE_H
+
+extern const unsigned char rd_kernel_image[], rd_kernel_image_end[];
+
+#endif
