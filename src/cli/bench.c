@@ -135,7 +135,7 @@ static rondo_result open_limits(rd_bench *b, size_t most)
     if (strcmp(b->transport, "shm") == 0)
         return rd_bench_has_bound(b->options->collective) ? share_buffers(b, most) : RONDO_SUCCESS;
     b->streams.crowded = b->crowded;
-    RD_TRY(rd_streams_open(&b->streams, b->comm));
+    RD_TRY(rd_streams_open(&b->streams, b->comm, false));
     b->has_streams = true;
     return RONDO_SUCCESS;
 }
@@ -265,6 +265,7 @@ int rd_cli_bench(int argc, char **argv)
 {
     rd_bench_options options;
     if (argc > 1 && strcmp(argv[1], "dp-vs-ddp") == 0) return rd_bench_dp_vs_ddp(argc - 1, argv + 1);
+    if (argc > 1 && strcmp(argv[1], "limits") == 0) return rd_bench_limits(argc - 1, argv + 1);
     for (int i = 1; i < argc; i++)
         if (strcmp(argv[i], "--startup") == 0) return rd_bench_startup(argc, argv);
     int status = rd_bench_parse(&options, argc, argv);

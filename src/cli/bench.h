@@ -11,6 +11,7 @@
  *   bench_report.c   the table
  *   bench_json.c     the same for programs
  *   bench_startup.c  --startup: how long ranks take to be there, and what they hold
+ *   bench_limits.c   limits: what the machine allows, without Rondo
  */
 #ifndef RD_CLI_BENCH_H
 #define RD_CLI_BENCH_H
@@ -74,6 +75,8 @@ bool rd_bench_has_bound(rd_bench_collective collective);
 /* Binds this rank to a core if there is a processor for each rank on this host: cores in order, then their siblings.
  * To be called before a communicator is made, which looks at bindings. */
 void rd_bench_pin(void);
+/* The same for one of the `ranks` of this host, by its number. */
+void rd_bench_pin_to(int rank, int ranks);
 /* The processor that this process is bound to, whoever did it; -1: to none in particular. */
 int rd_bench_cpu(void);
 /* "core", "L3" or "host": the least that two neighbours of these processors share, by hwloc; NULL: not known. */
@@ -166,5 +169,7 @@ bool rd_json_write(const rd_bench *bench, const rd_row *rows, int count);
 
 /* `rondo bench --startup`, whose options are its own. Returns the exit status. */
 int rd_bench_startup(int argc, char **argv);
+/* `rondo bench limits`; argv[0] is that word. */
+int rd_bench_limits(int argc, char **argv);
 
 #endif

@@ -54,22 +54,26 @@ bool rd_bench_is_first(void)
     return number_of("RANK", "OMPI_COMM_WORLD_RANK") <= 0;
 }
 
-void rd_bench_pin(void)
+void rd_bench_pin_to(int rank, int ranks)
 {
     cpu_set_t allowed;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) < ranks) return;
+    int cpu = choose_cpu(&allowed, rank);
+    if (cpu < 0) return;
+    CPU_ZERO(&allowed);
+    CPU_SET(cpu, &allowed);
+    sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
+void rd_bench_pin(void)
+{
     int rank = number_of("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK");
     int ranks = number_of("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE");
     if (rank < 0 && !rd_env("MASTER_ADDR")) { /* by hand, so on one host */
         rank = number_of("RANK", "RANK");
         ranks = number_of("WORLD_SIZE", "WORLD_SIZE");
     }
-    if (rank < 0 || ranks < 1 || sched_getaffinity(0, sizeof allowed, &allowed)) return;
-    if (CPU_COUNT(&allowed) < ranks) return;
-    int cpu = choose_cpu(&allowed, rank);
-    if (cpu < 0) return;
-    CPU_ZERO(&allowed);
-    CPU_SET(cpu, &allowed);
-    sched_setaffinity(0, sizeof allowed, &allowed);
+    if (rank >= 0 && ranks > 0) rd_bench_pin_to(rank, ranks);
 }
 
 int rd_bench_cpu(void)

@@ -5,7 +5,7 @@
  *   limits_meet.c    ranks of one host meet at flags; a flag's round trip tells where their cores sit
  *   limits_share.c   memory of every rank that all ranks of the host map
  *   limits_memory.c  the zero-copy bound: a collective whose buffers all ranks can read and write
- *   limits_tcp.c     plain sockets between neighbours
+ *   limits_sockets.c plain sockets between neighbours
  *
  * limits_meet.c and limits_memory.c know nothing of Rondo: programs that measure peers are built with them as well.
  */
@@ -79,6 +79,11 @@ typedef enum rd_bound_kind {
 void rd_bound_work(rd_bound_kind kind, unsigned char *const *from, unsigned char *const *to, int rank, int size,
                    int root, size_t bytes);
 
+/* ---- Memory alone ---- */
+
+/* a[i] = b[i] + 3 c[i], i < count. */
+void rd_triad(double *restrict a, const double *restrict b, const double *restrict c, size_t count);
+
 /* ---- Sockets ---- */
 
 enum { RD_STREAMS = 4 };
@@ -88,9 +93,10 @@ typedef struct rd_streams {
     int out[RD_STREAMS], in[RD_STREAMS];
     bool crowded;
 } rd_streams;
+#define RD_STREAMS_NONE {{-1, -1, -1, -1}, {-1, -1, -1, -1}, false}
 
-/* Every rank calls it. The outcome is the same on every rank. */
-rondo_result rd_streams_open(rd_streams *streams, rondo_comm *comm);
+/* By TCP, or over unix sockets, for ranks of one host. Every rank calls it. The outcome is the same on every rank. */
+rondo_result rd_streams_open(rd_streams *streams, rondo_comm *comm, bool over_unix);
 void rd_streams_close(rd_streams *streams);
 
 /* Sends `sends` bytes of `from` to the next rank and receives `receives` into `to`, both at once, over `sockets`

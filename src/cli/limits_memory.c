@@ -76,6 +76,11 @@ static adder *best_adder(void)
     return add;
 }
 
+void rd_triad(double *restrict a, const double *restrict b, const double *restrict c, size_t count)
+{
+    for (size_t i = 0; i < count; i++) a[i] = b[i] + 3 * c[i];
+}
+
 void rd_bound_work(rd_bound_kind kind, unsigned char *const *from, unsigned char *const *to, int rank, int size,
                    int root, size_t bytes)
 {

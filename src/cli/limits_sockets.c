@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 enum { ADDRESSES = 8 };
+#define UNIX_PREFIX "unix:"
 #define CONNECT_S 3.0  /* for each of a peer's addresses */
 #define ACCEPT_S  30.0 /* for all of the neighbour's connections, and the first bytes of each */
 
@@ -33,19 +34,26 @@ typedef struct greeting {
     uint64_t stream;
 } greeting;
 
+/* No effect on a unix socket, which has no such delay. */
 static void no_delay(int fd)
 {
     int on = 1;
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
 }
 
-static rondo_result announce(contact *mine, int *listener)
+static rondo_result announce(contact *mine, bool over_unix, int *listener)
 {
     rd_address list[ADDRESSES];
     int port = 0, count = 0;
-    RD_TRY(rd_address_list(rd_env("RONDO_INTERFACE"), list, ADDRESSES, &count));
     if (getrandom(&mine->token, sizeof mine->token, 0) != (ssize_t)sizeof mine->token)
         return rd_fail_errno("no random numbers");
+    if (over_unix) {
+        snprintf(mine->address[0], sizeof mine->address[0], UNIX_PREFIX "rondo-bench-%016llx",
+                 (unsigned long long)mine->token);
+        mine->count = 1;
+        return rd_sock_listen_unix(listener, mine->address[0] + strlen(UNIX_PREFIX));
+    }
+    RD_TRY(rd_address_list(rd_env("RONDO_INTERFACE"), list, ADDRESSES, &count));
     RD_TRY(rd_sock_listen_tcp(listener, 0, &port));
     mine->count = count;
     for (int i = 0; i < count; i++) {
@@ -111,13 +119,13 @@ void rd_streams_close(rd_streams *streams)
     }
 }
 
-rondo_result rd_streams_open(rd_streams *streams, rondo_comm *comm)
+rondo_result rd_streams_open(rd_streams *streams, rondo_comm *comm, bool over_unix)
 {
     int rank = rondo_comm_rank(comm), size = rondo_comm_size(comm), listener = -1;
     contact *all = calloc((size_t)size, sizeof *all);
     if (!all) return rd_fail_errno("no memory for the addresses of %d ranks", size);
     for (int s = 0; s < RD_STREAMS; s++) streams->out[s] = streams->in[s] = -1;
-    rondo_result mine = announce(&all[rank], &listener);
+    rondo_result mine = announce(&all[rank], over_unix, &listener);
     rondo_result result = rondo_all_gather(&all[rank], all, sizeof *all, RONDO_UINT8, comm, NULL);
     if (mine == RONDO_SUCCESS && result == RONDO_SUCCESS) mine = connect_all(streams, &all[(rank + 1) % size]);
     if (mine == RONDO_SUCCESS && result == RONDO_SUCCESS) mine = accept_all(streams, listener, all[rank].token);
