@@ -30,7 +30,7 @@ GPUS    ?= 90
 PTX     ?= 75
 KERNELS ?= build/kernels
 PACKAGES = gcc libc6-dev libhwloc-dev libsodium-dev libjson-c-dev libcmocka-dev
-CHECK_PACKAGES = $(PACKAGES) python3 iproute2 util-linux procps spin pkgconf
+CHECK_PACKAGES = $(PACKAGES) python3 iproute2 nftables util-linux procps spin pkgconf
 
 # A sanitizer's instrumentation keeps gcc from seeing what is initialised.
 WARN     = -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith $(if $(SAN),-Wno-maybe-uninitialized)

@@ -31,7 +31,7 @@ static void talk(rank *r)
     for (int peer = 0; peer < world && result == RONDO_SUCCESS; peer++) {
         for (int index = 0; index < 2 && peer != r->me && result == RONDO_SUCCESS; index++) {
             int fd, word = r->me * 1000 + index;
-            result = rd_member_connect(r->member, peer, 5, index, over_unix, deadline, &fd);
+            result = rd_member_connect(r->member, peer, 5, index, over_unix ? RD_OVER_UNIX : 0, deadline, &fd);
             if (result != RONDO_SUCCESS) break;
             result = rd_sock_send(fd, &word, sizeof word, deadline);
             close(fd);
@@ -116,7 +116,7 @@ static void doze(rank *r)
     } else {
         wait_for_int(&r->run->step, 3, LIMIT_S);
         sleep_s(0.2);
-        if (result == RONDO_SUCCESS) result = rd_member_connect(r->member, 0, 5, 0, true, deadline, &fd);
+        if (result == RONDO_SUCCESS) result = rd_member_connect(r->member, 0, 5, 0, RD_OVER_UNIX, deadline, &fd);
     }
     close(fd);
     rank_note(r, result);
@@ -287,10 +287,10 @@ static void lonely(rank *r)
     if (r->run->argument == 0) result = rd_member_accept(r->member, 1, 3, 0, rd_deadline(10), &fd);
     if (r->run->argument == 1) { /* it has no address that works */
         sleep_s(0.4);
-        result = rd_member_connect(r->member, 1, 3, 0, true, rd_deadline(10), &fd);
+        result = rd_member_connect(r->member, 1, 3, 0, RD_OVER_UNIX, rd_deadline(10), &fd);
     }
     if (r->run->argument == 2) result = rd_member_accept(r->member, 1, 3, 0, rd_deadline(0.1), &fd);
-    if (r->run->argument == 3) result = rd_member_connect(r->member, 2, 3, 0, true, rd_deadline(0.1), &fd);
+    if (r->run->argument == 3) result = rd_member_connect(r->member, 2, 3, 0, RD_OVER_UNIX, rd_deadline(0.1), &fd);
     rank_note(r, result);
     RESULT(r).seconds = (double)(rd_now() - begin) * 1e-9;
 }

@@ -18,7 +18,7 @@ static rondo_result greet(rd_member *member, int peer, int index, bool over_unix
                           int *fd)
 {
     int connected;
-    rondo_result result = rd_member_visit(member, peer, index, over_unix, deadline, &connected);
+    rondo_result result = rd_member_visit(member, peer, index, over_unix ? RD_OVER_UNIX : 0, deadline, &connected);
     if (result != RONDO_SUCCESS) return result;
     result = rd_greeting_send(connected, greeting, deadline);
     if (result == RONDO_SUCCESS) *fd = connected;
@@ -193,15 +193,18 @@ static void misbehave(rank *r)
         greeting = (rd_greeting){.fd_count = 5};
         if (greet(r->member, 1, 0, false, deadline, &greeting, &fd) != RONDO_INVALID_ARGUMENT) goto done;
         if (greet(r->member, 2, 0, true, deadline, &greeting, &fd) != RONDO_INVALID_ARGUMENT) goto done;
-        if (rd_member_dial(r->member, 1, RD_PURPOSE_GREETING, 0, true, deadline, &silent) != RONDO_SUCCESS) goto done;
+        if (rd_member_dial(r->member, 1, RD_PURPOSE_GREETING, 0, RD_OVER_UNIX, deadline, &silent) != RONDO_SUCCESS)
+            goto done;
         for (int i = 0; i < 2; i++) {
-            if (rd_member_dial(r->member, 1, RD_PURPOSE_GREETING, 0, true, deadline, &fd) != RONDO_SUCCESS) goto done;
+            if (rd_member_dial(r->member, 1, RD_PURPOSE_GREETING, 0, RD_OVER_UNIX, deadline, &fd) != RONDO_SUCCESS)
+                goto done;
             if (rd_sock_send(fd, i ? too_long : no_fd, 8, deadline) != RONDO_SUCCESS) goto done;
             if (!is_closed_within(fd, 2)) goto done;
         }
         if (is_closed_within(silent, 1) || !is_closed_within(silent, 7)) goto done;
         /* One that says nothing until the end: the member closes without waiting for it. */
-        if (rd_member_dial(r->member, 1, RD_PURPOSE_GREETING, 0, true, deadline, &silent) != RONDO_SUCCESS) goto done;
+        if (rd_member_dial(r->member, 1, RD_PURPOSE_GREETING, 0, RD_OVER_UNIX, deadline, &silent) != RONDO_SUCCESS)
+            goto done;
         result = RONDO_SUCCESS;
     }
 done:

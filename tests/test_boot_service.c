@@ -344,7 +344,7 @@ static void fork_and_go_on(rank *r)
         children[i] = fork();
         if (children[i]) continue;
         /* In the child the communicator is the parent's, and closing it says nothing to anybody. */
-        int wrong = rd_member_connect(r->member, 0, 1, 0, true, rd_deadline(1), &fd) != RONDO_INVALID_USAGE ||
+        int wrong = rd_member_connect(r->member, 0, 1, 0, RD_OVER_UNIX, rd_deadline(1), &fd) != RONDO_INVALID_USAGE ||
                     !strstr(rd_last_error(), "forked") || rd_service_strangers() != 0;
         rd_member_announce(r->member, RONDO_ABORTED, "by a child");
         if (i < 2) rank_free(r);

@@ -6,6 +6,7 @@
 #include "test.h"
 
 #include "base/hash.h"
+#include "base/interface.h"
 #include "base/status.h"
 #include "boot/internal.h"
 
@@ -228,7 +229,7 @@ static void new_ids(void **state)
     rondo_unique_id first, second;
     struct rd_id_parts a, b;
     rd_settings settings;
-    rd_address list[RD_ID_ADDRESSES];
+    rd_interface list[RD_ID_ADDRESSES];
     int count;
     assert_ok(rd_settings_load(&settings, NULL));
     assert_ok(rd_job_new_id(&first, &settings));
@@ -238,7 +239,7 @@ static void new_ids(void **state)
     assert_memory_not_equal(a.job, b.job, 16);
     assert_memory_not_equal(a.key, b.key, 32);
     assert_in_range(a.port, 1, 65535);
-    assert_ok(rd_address_list(NULL, list, RD_ID_ADDRESSES, &count));
+    assert_ok(rd_interface_list(NULL, list, RD_ID_ADDRESSES, &count));
     assert_true(a.addresses <= count && (count == 0 || a.addresses > 0));
     settings.interface = "=no-such-if";
     memset(&second, 1, sizeof second);

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/interface.h"
 #include "base/sock.h"
 #include "base/status.h"
 
@@ -14,7 +15,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -181,7 +181,8 @@ static const char *pick(const struct fake *machine, int count, const char *filte
 {
     static char text[1024];
     struct ifaddrs all[32];
-    rd_address at[32], list[32];
+    rd_address at[32];
+    rd_interface list[32];
     int found = 0;
     for (int i = 0; i < count; i++) {
         char with_port[80];
@@ -194,11 +195,11 @@ static const char *pick(const struct fake *machine, int count, const char *filte
         at[i] = parsed(with_port);
         all[i].ifa_addr = (struct sockaddr *)&at[i].at;
     }
-    if (rd_address_pick(count ? all : NULL, filter, list, 32, &found) != RONDO_SUCCESS) return NULL;
+    if (rd_interface_pick(count ? all : NULL, filter, list, 32, &found) != RONDO_SUCCESS) return NULL;
     text[0] = 0;
     for (int i = 0; i < found; i++) {
         char one[RD_ADDRESS_TEXT];
-        rd_address_print(&list[i], one);
+        rd_address_print(&list[i].at, one);
         assert_string_equal(one + strlen(one) - 2, ":0");
         one[strlen(one) - 2] = 0;
         strcat(strcat(text, i ? " " : ""), one);
@@ -206,27 +207,31 @@ static const char *pick(const struct fake *machine, int count, const char *filte
     return text;
 }
 
+#define PLUGGED (IFF_UP | IFF_RUNNING)
+
 /* As getifaddrs tells it: links first, then IPv4, then IPv6. */
 static const struct fake big[] = {
-    {"lo", NULL, IFF_UP | IFF_LOOPBACK},
-    {"eth0", NULL, IFF_UP},
-    {"eth1", NULL, IFF_UP},
-    {"ib0", NULL, IFF_UP},
-    {"docker0", NULL, IFF_UP},
+    {"lo", NULL, PLUGGED | IFF_LOOPBACK},
+    {"eth0", NULL, PLUGGED},
+    {"eth1", NULL, PLUGGED},
+    {"ib0", NULL, PLUGGED},
+    {"docker0", NULL, PLUGGED},
+    {"eno8", NULL, IFF_UP},
     {"eno9", NULL, 0},
-    {"lo", "127.0.0.1", IFF_UP | IFF_LOOPBACK},
-    {"eth0", "10.0.0.1", IFF_UP},
-    {"eth1", "10.1.0.1", IFF_UP},
-    {"ib0", "10.2.0.1", IFF_UP},
-    {"docker0", "172.17.0.1", IFF_UP},
-    {"virbr0", "192.168.122.1", IFF_UP},
-    {"veth12ab", "172.18.0.1", IFF_UP},
-    {"br-77aa", "172.19.0.1", IFF_UP},
+    {"lo", "127.0.0.1", PLUGGED | IFF_LOOPBACK},
+    {"eth0", "10.0.0.1", PLUGGED},
+    {"eth1", "10.1.0.1", PLUGGED},
+    {"ib0", "10.2.0.1", PLUGGED},
+    {"docker0", "172.17.0.1", PLUGGED},
+    {"virbr0", "192.168.122.1", PLUGGED},
+    {"veth12ab", "172.18.0.1", PLUGGED},
+    {"br-77aa", "172.19.0.1", PLUGGED},
+    {"eno8", "10.8.0.1", IFF_UP},
     {"eno9", "10.9.0.1", 0},
-    {"lo", "::1", IFF_UP | IFF_LOOPBACK},
-    {"eth0", "fd00::1", IFF_UP},
-    {"eth0", "fe80::1", IFF_UP},
-    {"eth1", "2001:db8::1", IFF_UP},
+    {"lo", "::1", PLUGGED | IFF_LOOPBACK},
+    {"eth0", "fd00::1", PLUGGED},
+    {"eth0", "fe80::1", PLUGGED},
+    {"eth1", "2001:db8::1", PLUGGED},
 };
 
 static void case_25_interfaces(void **state)
@@ -267,13 +272,16 @@ static void case_25_interfaces(void **state)
     }
     assert_null(pick(big, sizeof big / sizeof *big, "wlan"));
     assert_contains(rd_last_error(), "RONDO_INTERFACE=wlan");
-    assert_contains(rd_last_error(), "there are: lo, eth0, eth1, ib0, docker0, eno9 (down), virbr0, veth12ab, br-77aa");
+    assert_contains(
+        rd_last_error(),
+        "there are: lo, eth0, eth1, ib0, docker0, eno8 (no carrier), eno9 (down), virbr0, veth12ab, br-77aa");
 }
 
 static void case_24_loopback_only(void **state)
 {
     (void)state;
-    static const struct fake small[] = {{"lo", "127.0.0.1", IFF_UP | IFF_LOOPBACK}, {"docker0", "172.17.0.1", IFF_UP}};
+    static const struct fake small[] = {{"lo", "127.0.0.1", PLUGGED | IFF_LOOPBACK},
+                                        {"docker0", "172.17.0.1", PLUGGED}};
     static const struct fake down[] = {{"lo", "127.0.0.1", IFF_LOOPBACK}};
     assert_string_equal(pick(small, 2, NULL), "127.0.0.1");
     assert_string_equal(pick(small, 2, "^eth"), "127.0.0.1");
@@ -287,17 +295,17 @@ static void case_24_loopback_only(void **state)
 static void interfaces_here(void **state)
 {
     (void)state;
-    rd_address first[16], second[16];
+    rd_interface first[16], second[16];
     int count = -1, again = -1;
-    assert_ok(rd_address_list(NULL, first, 16, &count));
-    assert_ok(rd_address_list(NULL, second, 16, &again));
+    assert_ok(rd_interface_list(NULL, first, 16, &count));
+    assert_ok(rd_interface_list(NULL, second, 16, &again));
     assert_int_equal(count, again);
-    for (int i = 0; i < count; i++) assert_memory_equal(&first[i].at, &second[i].at, first[i].bytes);
+    for (int i = 0; i < count; i++) assert_memory_equal(&first[i].at.at, &second[i].at.at, first[i].at.bytes);
     if (count > 1) {
-        assert_ok(rd_address_list(NULL, second, 1, &again));
+        assert_ok(rd_interface_list(NULL, second, 1, &again));
         assert_int_equal(again, 1);
     }
-    assert_int_equal(rd_address_list("=no-such-if", first, 16, &count), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rd_interface_list("=no-such-if", first, 16, &count), RONDO_INVALID_ARGUMENT);
 }
 
 /* ---- Connections ---- */
@@ -601,7 +609,7 @@ static void full_queue(void **state)
     assert_int_equal(listen(listener, 1), 0);
     snprintf(text, sizeof text, "unix:%s", name);
     rd_address to = parsed(text);
-    while (count < 64 && (result = rd_sock_connect_start(&fds[count], &to, &done)) == RONDO_SUCCESS) count++;
+    while (count < 64 && (result = rd_sock_connect_start(&fds[count], &to, NULL, &done)) == RONDO_SUCCESS) count++;
     assert_int_equal(result, RONDO_IN_PROGRESS);
     int fd = -9;
     assert_int_equal(rd_sock_connect(&fd, &to, rd_deadline(0.05)), RONDO_TIMEOUT);

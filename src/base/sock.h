@@ -39,17 +39,6 @@ bool rd_address_is_loopback(const rd_address *address);  /* unix sockets are */
  * soon: asks again until the deadline. RONDO_INVALID_ARGUMENT when it is not. */
 rondo_result rd_address_resolve(const char *host, int port, int64_t deadline, rd_address *list, int room, int *count);
 
-/* This machine's addresses (port 0) from its interfaces, never from its host name: IPv4, then IPv6, in the kernel's
- * order of interfaces; loopback last; no link-local IPv6. NULL takes all interfaces that are up, but not bridges and
- * virtual ones (docker*, virbr*, veth*, br-*), and loopback only where there is nothing else, or nothing at all. filter
- * is a list: "eth,ib" takes those with these prefixes, whatever they are; "=eth0" that one; "^eth" of those that NULL
- * takes all but these. A mark holds for the names after it up to the next. RONDO_INVALID_ARGUMENT when it matches
- * nothing: lists what is there. */
-rondo_result rd_address_list(const char *filter, rd_address *list, int room, int *count);
-/* The same from a given list of interfaces. */
-struct ifaddrs;
-rondo_result rd_address_pick(const struct ifaddrs *all, const char *filter, rd_address *list, int room, int *count);
-
 /* ---- Making connections ---- */
 
 /* Listens on a TCP port of all addresses, IPv4 and IPv6 (port 0: any free one; *bound is the one it got).
@@ -60,9 +49,10 @@ rondo_result rd_sock_listen_unix(int *fd, const char *name);
 /* The next connection, if there is one: RONDO_IN_PROGRESS if not. RONDO_SYSTEM_ERROR is lasting (EMFILE): pause. */
 rondo_result rd_sock_accept(int listener, int *fd);
 
-/* Begins a connection. *done: it stands already; else wait for POLLOUT and ask rd_sock_connected(). RONDO_IN_PROGRESS:
- * not even that (the queue of a unix socket is full), try again. */
-rondo_result rd_sock_connect_start(int *fd, const rd_address *to, bool *done);
+/* Begins a connection, by this interface if it can be (NULL: by whichever leads there). *done: it stands already; else
+ * wait for POLLOUT and ask rd_sock_connected(). RONDO_IN_PROGRESS: not even that (the queue of a unix socket is full),
+ * try again. */
+rondo_result rd_sock_connect_start(int *fd, const rd_address *to, const char *interface, bool *done);
 rondo_result rd_sock_connected(int fd, const rd_address *to);
 /* Both, with a deadline. On a unix socket whose queue is full it tries again until then. */
 rondo_result rd_sock_connect(int *fd, const rd_address *to, int64_t deadline);

@@ -15,6 +15,7 @@
  *   dump.c        whoever asks what this process does
  *   frames.c      its connections that carry messages
  *   member.c      a rank of a communicator, as the service thread sees it: connections to it
+ *   routes.c      ... and from it: by which of the other's addresses, from which interface
  *   greet.c       links made on demand: who comes with a greeting is handed on
  *   control.c     the rank's control plane: deaths, goodbyes and other news
  *   pulse.c       ... who is stopped
@@ -28,6 +29,7 @@
 #define RD_BOOT_BOOT_H
 
 #include "base/env.h"
+#include "base/interface.h"
 #include "rondo.h"
 
 #include <stdbool.h>
@@ -65,21 +67,36 @@ bool rd_launch_is_first(void);
 
 typedef struct rd_member rd_member;
 
+#define RD_INTERFACES 8
+
 /* What a rank tells all others about reaching it. Travels in the table, packed. */
 typedef struct rd_contact {
     unsigned char process[16];  /* random, one per process (fresh after fork) */
     unsigned char host[32];     /* hint that two ranks may share a host: hash of boot id and network namespace */
     char unix_name[40];         /* abstract socket of the process */
-    char address[4][64];        /* "<ip>:<port>", best first */
-    int32_t addresses;
+    rd_interface
+        interface[RD_INTERFACES]; /* its addresses, in the order of rd_interface_list, with the port of its listener */
+    int32_t interfaces;
     int32_t pid;
     char hostname[64];
 } rd_contact;
 
-#define RD_CONTACT_BYTES 416
+#define RD_CONTACT_BYTES 484
 void rd_contact_pack(const rd_contact *contact, unsigned char bytes[RD_CONTACT_BYTES]);
 /* RONDO_REMOTE_ERROR when these bytes are no contact. */
 rondo_result rd_contact_unpack(rd_contact *contact, const unsigned char bytes[RD_CONTACT_BYTES]);
+
+/* From one rank's process to another's: an address of theirs, and the interface of ours that is on its network. */
+typedef struct rd_route {
+    int from; /* of the one's interface; -1: whichever the kernel takes */
+    int to;   /* of the other's */
+    bool own; /* this machine has the same address, so it leads here and not there */
+} rd_route;
+
+/* The networks that both are on, as routes, and of these no two with an interface in common: the fastest first, else in
+ * the order of there->interface. Both ends of a connection, and all who look on, find the same pairs. Returns how many.
+ */
+int rd_contact_networks(const rd_contact *here, const rd_contact *there, rd_route networks[RD_INTERFACES]);
 
 /* What a rank does now, for the others: opaque here. */
 #define RD_REPORT_BYTES 128
@@ -115,18 +132,22 @@ rondo_result rd_member_set_contacts(rd_member *member, const rd_contact *contact
 /* "rank 2 (pid 1234 on host h)", for messages; "rank 2" as long as no more is known. */
 void rd_member_peer_name(const rd_member *member, int rank, char *text, size_t bytes);
 
+/* Over what a connection is made: RD_OVER_UNIX, the peer's abstract socket (same host), or TCP, and then n says which
+ * of the networks that both are on is tried first, counted from 0 round and round. */
+enum { RD_OVER_UNIX = -1 };
+
 /* An authenticated connection to `peer` for `purpose` (the caller's number, below 65536) and `index`; matched there by
- * rd_member_accept with our rank. over_unix: over the peer's abstract socket (same host), else TCP. Does not wait for
- * the peer's rd_member_accept. The socket is non-blocking and the caller's.
+ * rd_member_accept with our rank. Does not wait for the peer's rd_member_accept. The socket is non-blocking and the
+ * caller's.
  * RONDO_REMOTE_ERROR as soon as a death is known, RONDO_ABORTED after rd_member_announce; also for accept. */
-rondo_result rd_member_connect(rd_member *member, int peer, int purpose, int index, bool over_unix, int64_t deadline,
+rondo_result rd_member_connect(rd_member *member, int peer, int purpose, int index, int over, int64_t deadline,
                                int *fd);
 /* Waits for the connection that `peer` makes with the same purpose and index. */
 rondo_result rd_member_accept(rd_member *member, int peer, int purpose, int index, int64_t deadline, int *fd);
 
 /* Connects as rd_member_connect does, but nobody need wait at the peer: as soon as the greeting, the first bytes on this
  * connection, is there, its service thread hands both to ops->greeted. */
-rondo_result rd_member_visit(rd_member *member, int peer, int index, bool over_unix, int64_t deadline, int *fd);
+rondo_result rd_member_visit(rd_member *member, int peer, int index, int over, int64_t deadline, int *fd);
 /* Takes over none of its descriptors. */
 rondo_result rd_greeting_send(int fd, const rd_greeting *greeting, int64_t deadline);
 

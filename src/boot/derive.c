@@ -45,14 +45,12 @@ static rondo_result make_id(rd_job *child, const rd_job *parent, const void *sal
 /* All of a process's addresses share its port. */
 static void list_roots(rd_job *child, const rd_contact *root, const rd_contact *here)
 {
-    rd_address at;
     if (memcmp(root->host, here->host, sizeof root->host) == 0)
         snprintf(child->root[child->roots++], sizeof child->root[0], "unix:%.40s", root->unix_name);
-    for (int i = 0; i < root->addresses && child->roots < RD_ROOTS; i++) {
-        if (rd_address_parse(&at, root->address[i]) != RONDO_SUCCESS) continue;
-        child->root_port = rd_address_port(&at);
+    for (int i = 0; i < root->interfaces && child->roots < RD_ROOTS; i++) {
+        child->root_port = rd_address_port(&root->interface[i].at);
         child->root_ports = 1;
-        snprintf(child->root[child->roots++], sizeof child->root[0], "%s", root->address[i]);
+        rd_address_print(&root->interface[i].at, child->root[child->roots++]);
     }
 }
 

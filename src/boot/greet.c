@@ -162,11 +162,11 @@ void rd_greet_close(rd_member *member, bool forked)
 
 /* ---- Greeting ---- */
 
-rondo_result rd_member_visit(rd_member *member, int peer, int index, bool over_unix, int64_t deadline, int *fd)
+rondo_result rd_member_visit(rd_member *member, int peer, int index, int over, int64_t deadline, int *fd)
 {
     int connected;
     RD_TRY(rd_member_check_peer(member, peer, 0, index));
-    RD_TRY(rd_member_dial(member, peer, RD_PURPOSE_GREETING, index, over_unix, deadline, &connected));
+    RD_TRY(rd_member_dial(member, peer, RD_PURPOSE_GREETING, index, over, deadline, &connected));
     rd_service_lock();
     rd_disown(connected);
     rd_service_unlock();

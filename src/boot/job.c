@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/hash.h"
+#include "base/interface.h"
 #include "base/status.h"
 #include "boot/internal.h"
 
@@ -175,7 +176,9 @@ rondo_result rd_job_new_id(rondo_unique_id *id, const rd_settings *settings)
     memset(&parts, 0, sizeof parts);
     rd_random(parts.job, sizeof parts.job);
     rd_random(parts.key, sizeof parts.key);
-    rondo_result result = rd_address_list(settings->interface, parts.address, RD_ID_ADDRESSES, &parts.addresses);
+    rd_interface found[RD_ID_ADDRESSES];
+    rondo_result result = rd_interface_list(settings->interface, found, RD_ID_ADDRESSES, &parts.addresses);
+    for (int i = 0; result == RONDO_SUCCESS && i < parts.addresses; i++) parts.address[i] = found[i].at;
     if (result == RONDO_SUCCESS)
         result = rd_service_serve_job(parts.job, parts.key, true, 0, settings, &parts.port, parts.token);
     if (result == RONDO_SUCCESS) rd_id_encode(id, &parts);

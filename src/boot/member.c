@@ -5,13 +5,10 @@
 #include "base/log.h"
 #include "base/status.h"
 #include "boot/control.h"
-#include "boot/dial.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define REFUSED_SECONDS 1.0 /* a peer that nothing answers for at all its addresses so long is not coming back */
 
 /* ---- Words and state ---- */
 
@@ -275,100 +272,11 @@ rondo_result rd_member_accept(rd_member *member, int peer, int purpose, int inde
 
 /* ---- Connections that go out ---- */
 
-typedef struct call {
-    rd_member *member;
-    int peer;
-    uint64_t starved;
-    bool warned;
-} call;
-
-static rondo_result go_on(void *context)
-{
-    call *c = context;
-    char name[192];
-    rd_service_lock();
-    rondo_result result = rd_member_check(c->member, c->peer);
-    if (result == RONDO_SUCCESS) result = rd_door_check(c->starved);
-    bool warns = result == RONDO_SUCCESS && !c->warned && c->member->ranks[c->peer].is_stopped;
-    if (warns) rd_member_name(c->member, c->peer, name, sizeof name);
-    rd_service_unlock();
-    if (warns)
-        rd_log(RD_LOG_WARN, "rank %d connects to %s, which is stopped (SIGSTOP, or a debugger)", c->member->job.rank,
-               name);
-    c->warned = c->warned || warns;
-    return result;
-}
-
-static int list_addresses(const rd_member *member, int peer, bool over_unix, char list[4][RD_ADDRESS_TEXT])
-{
-    const rd_contact *to = &member->contacts[peer], *here = &member->contacts[member->job.rank];
-    int order[4];
-    if (over_unix) {
-        snprintf(list[0], RD_ADDRESS_TEXT, "unix:%.40s", to->unix_name);
-        return 1;
-    }
-    int count = rd_contact_order(to, memcmp(to->host, here->host, sizeof to->host) == 0, order);
-    for (int i = 0; i < count; i++) snprintf(list[i], RD_ADDRESS_TEXT, "%s", to->address[order[i]]);
-    return count;
-}
-
-static rondo_result not_connected(const rd_member *member, int peer, rondo_result result, int count,
-                                  char list[4][RD_ADDRESS_TEXT], char reasons[4][192])
-{
-    char name[192], tried[1024] = "";
-    for (int i = 0; i < count; i++) {
-        size_t have = strlen(tried);
-        snprintf(tried + have, sizeof tried - have, "%s%s%s%s", i ? "; " : "",
-                 strstr(reasons[i], list[i]) ? "" : list[i], strstr(reasons[i], list[i]) ? "" : ": ", reasons[i]);
-    }
-    rd_member_peer_name(member, peer, name, sizeof name);
-    return rd_fail(result, "rank %d could not connect to %s: %s", member->job.rank, name,
-                   count ? tried : "it has no address");
-}
-
-rondo_result rd_member_dial(rd_member *member, int peer, uint32_t purpose, int index, bool over_unix, int64_t deadline,
-                            int *fd)
-{
-    rd_dialing dialing;
-    call context = {.member = member, .peer = peer};
-    char list[4][RD_ADDRESS_TEXT], reasons[4][192];
-    if (!member->contacts) return rd_fail(RONDO_INTERNAL_ERROR, "rd_member_connect comes after rd_member_set_contacts");
-    rd_service_lock();
-    context.starved = rd_door_starved();
-    rd_service_unlock();
-    RD_TRY(go_on(&context));
-    rd_dialing_init(&dialing, &member->job, &member->settings, deadline);
-    dialing.request.to = (uint32_t)peer;
-    dialing.request.purpose = purpose;
-    dialing.request.index = (uint32_t)index;
-    dialing.go_on = go_on;
-    dialing.context = &context;
-    int count = list_addresses(member, peer, over_unix, list);
-    int64_t hopeless_at = rd_deadline(REFUSED_SECONDS);
-    for (int round = 0;; round++) {
-        bool right_one = false;
-        rondo_result result = RONDO_SUCCESS;
-        for (int i = 0; i < count; i++) {
-            enum rd_dialed dialed = rd_dial(&dialing, list[i], fd, &result, reasons[i], sizeof reasons[i]);
-            if (dialed == RD_DIALED) return RONDO_SUCCESS;
-            if (dialed == RD_DIAL_FAILED) return result;
-            /* Over TCP a process that is stopped is silent like a stranger's. */
-            right_one = right_one || dialed == RD_DIAL_LATER || rd_member_is_stopped(member, peer, NULL);
-        }
-        if (!right_one && rd_now() >= hopeless_at)
-            return not_connected(member, peer, RONDO_REMOTE_ERROR, count, list, reasons);
-        result = rd_dial_pause(&dialing, round);
-        if (result == RONDO_TIMEOUT) return not_connected(member, peer, result, count, list, reasons);
-        RD_TRY(result);
-    }
-}
-
-rondo_result rd_member_connect(rd_member *member, int peer, int purpose, int index, bool over_unix, int64_t deadline,
-                               int *fd)
+rondo_result rd_member_connect(rd_member *member, int peer, int purpose, int index, int over, int64_t deadline, int *fd)
 {
     int connected;
     RD_TRY(rd_member_check_peer(member, peer, purpose, index));
-    RD_TRY(rd_member_dial(member, peer, (uint32_t)purpose, index, over_unix, deadline, &connected));
+    RD_TRY(rd_member_dial(member, peer, (uint32_t)purpose, index, over, deadline, &connected));
     rd_service_lock();
     rd_disown(connected);
     rd_service_unlock();
@@ -396,7 +304,7 @@ rondo_result rd_member_start_control(rd_member *member, const bool *over_unix, i
     for (int distance = 1; distance < world; distance *= 2) {
         int peer = (me + distance) % world, fd;
         if (!rd_control_dials(me, peer, world)) continue;
-        RD_TRY(rd_member_dial(member, peer, RD_PURPOSE_CONTROL, 0, over_unix[peer], deadline, &fd));
+        RD_TRY(rd_member_dial(member, peer, RD_PURPOSE_CONTROL, 0, over_unix[peer] ? RD_OVER_UNIX : 0, deadline, &fd));
         rd_service_lock();
         rd_control_open(member, peer, fd);
         rd_service_unlock();

@@ -67,6 +67,7 @@ struct rd_member {
     _Atomic bool someone_left;
     rondo_result stopped; /* by others; the first reason */
     char stopped_text[RD_VERDICT_TEXT_BYTES];
+    _Atomic uint32_t vain; /* bit i: some connection from this rank's interface[i] has come to nothing */
     bool announced, said_goodbye;
 };
 
@@ -79,7 +80,7 @@ void rd_member_name(const rd_member *member, int rank, char *text, size_t bytes)
 void rd_member_wait(rd_member *member, int64_t deadline);
 
 /* A connection to `peer`, owned. Ends early when the communicator does. */
-rondo_result rd_member_dial(rd_member *member, int peer, uint32_t purpose, int index, bool over_unix, int64_t deadline,
+rondo_result rd_member_dial(rd_member *member, int peer, uint32_t purpose, int index, int over, int64_t deadline,
                             int *fd);
 
 /* ---- Greetings (greet.c) ---- */
@@ -111,7 +112,10 @@ rondo_result rd_contact_here(rd_contact *contact, const rd_settings *settings, i
                              const unsigned char token[16]);
 /* A contact that came from elsewhere without rd_contact_unpack: every text ends, every number is in range. */
 void rd_contact_restrain(rd_contact *contact);
-/* The peer's addresses in the order to try them: those on a subnet of ours first, those that are our own last. */
-int rd_contact_order(const rd_contact *contact, bool same_host, int order[4]);
+/* The routes to all of the peer's addresses in the order to try them: the networks that both are on, from number
+ * `first` on and round; the other addresses; and last those that are this machine's own, which lead here. On one host
+ * these are as good as any. Returns how many; of them the first *networks are such networks. */
+int rd_contact_routes(const rd_contact *here, const rd_contact *there, int first, rd_route routes[RD_INTERFACES],
+                      int *networks);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/doctor.h"
 
+#include "base/interface.h"
 #include "base/shared.h"
-#include "base/sock.h"
 #include "base/status.h"
 #include "cli/team.h"
 
@@ -93,26 +93,17 @@ static void numbers_of(const struct ifaddrs *all, const char *name, char *text, 
 }
 
 /* Whether one of the interface's addresses was picked. */
-static bool is_used(const struct ifaddrs *all, const char *name, const rd_address *picked, int count)
+static bool is_used(const char *name, const rd_interface *picked, int count)
 {
-    for (const struct ifaddrs *i = all; i; i = i->ifa_next) {
-        if (strcmp(i->ifa_name, name) != 0 || !i->ifa_addr) continue;
-        for (int p = 0; p < count; p++) {
-            const struct sockaddr_storage *at = &picked[p].at;
-            if (at->ss_family != i->ifa_addr->sa_family) continue;
-            if (at->ss_family == AF_INET ? !memcmp(&((const struct sockaddr_in *)at)->sin_addr,
-                                                   &((struct sockaddr_in *)i->ifa_addr)->sin_addr, 4)
-                                         : !memcmp(&((const struct sockaddr_in6 *)at)->sin6_addr,
-                                                   &((struct sockaddr_in6 *)i->ifa_addr)->sin6_addr, 16))
-                return true;
-        }
-    }
+    for (int p = 0; p < count; p++)
+        if (strcmp(picked[p].name, name) == 0) return true;
     return false;
 }
 
 static const char *why_not(const struct ifaddrs *i, const char *numbers, const char *filter)
 {
     if (!(i->ifa_flags & IFF_UP)) return "it is down";
+    if (!(i->ifa_flags & IFF_RUNNING)) return "it has no carrier";
     if (!*numbers) return "it has no address, or only a link-local one";
     if (filter) return "RONDO_INTERFACE leaves it out";
     if (i->ifa_flags & IFF_LOOPBACK) return "loopback is for when there is nothing else";
@@ -122,9 +113,9 @@ static const char *why_not(const struct ifaddrs *i, const char *numbers, const c
 static void check_interfaces(rd_findings *f, const char *section, const struct ifaddrs *all, const char *filter)
 {
     enum { ROOM = 64 };
-    rd_address picked[ROOM];
+    rd_interface picked[ROOM];
     int count = 0;
-    if (rd_address_pick(all, filter, picked, ROOM, &count) != RONDO_SUCCESS)
+    if (rd_interface_pick(all, filter, picked, ROOM, &count) != RONDO_SUCCESS)
         rd_find(f, section, "tcp", RD_LEVEL_MISSING, "unset RONDO_INTERFACE", "%s", rd_last_error());
     else if (!count)
         rd_find(f, section, "tcp", RD_LEVEL_WARNING, "bring an interface up: ip link set dev NAME up",
@@ -136,7 +127,8 @@ static void check_interfaces(rd_findings *f, const char *section, const struct i
         if (first != i) continue;
         snprintf(name, sizeof name, "tcp %s", i->ifa_name);
         numbers_of(all, i->ifa_name, numbers, sizeof numbers);
-        if (is_used(all, i->ifa_name, picked, count)) rd_find(f, section, name, RD_LEVEL_OK, NULL, "%s", numbers);
+        if (is_used(i->ifa_name, picked, count))
+            rd_find(f, section, name, RD_LEVEL_OK, NULL, "%s", numbers);
         else
             rd_find(f, section, name, RD_LEVEL_INFO, NULL, "not used: %s%s%s", why_not(i, numbers, filter),
                     *numbers ? "; " : "", numbers);

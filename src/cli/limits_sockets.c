@@ -4,7 +4,7 @@
  */
 #include "base/clock.h"
 #include "base/env.h"
-#include "base/sock.h"
+#include "base/interface.h"
 #include "base/status.h"
 #include "cli/limits.h"
 
@@ -43,7 +43,7 @@ static void no_delay(int fd)
 
 static rondo_result announce(contact *mine, bool over_unix, int *listener)
 {
-    rd_address list[ADDRESSES];
+    rd_interface list[ADDRESSES];
     int port = 0, count = 0;
     if (getrandom(&mine->token, sizeof mine->token, 0) != (ssize_t)sizeof mine->token)
         return rd_fail_errno("no random numbers");
@@ -53,12 +53,12 @@ static rondo_result announce(contact *mine, bool over_unix, int *listener)
         mine->count = 1;
         return rd_sock_listen_unix(listener, mine->address[0] + strlen(UNIX_PREFIX));
     }
-    RD_TRY(rd_address_list(rd_env("RONDO_INTERFACE"), list, ADDRESSES, &count));
+    RD_TRY(rd_interface_list(rd_env("RONDO_INTERFACE"), list, ADDRESSES, &count));
     RD_TRY(rd_sock_listen_tcp(listener, 0, &port));
     mine->count = count;
     for (int i = 0; i < count; i++) {
-        rd_address_set_port(&list[i], port);
-        rd_address_print(&list[i], mine->address[i]);
+        rd_address_set_port(&list[i].at, port);
+        rd_address_print(&list[i].at, mine->address[i]);
     }
     return RONDO_SUCCESS;
 }

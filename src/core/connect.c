@@ -82,7 +82,8 @@ static rondo_result reach(rd_connecting *c, int peer, int channel, const rondo_t
                            "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,
                            lost[0] ? "; tried as one host: " : "", lost);
         bool over_unix = (*transport)->reach != RONDO_REACH_NETWORK;
-        rondo_result result = rd_member_connect(comm->member, peer, PURPOSE_LINK, channel, over_unix, c->deadline, fd);
+        rondo_result result = rd_member_connect(comm->member, peer, PURPOSE_LINK, channel,
+                                                over_unix ? RD_OVER_UNIX : channel, c->deadline, fd);
         if (result == RONDO_SUCCESS) break;
         if (!over_unix || far == RONDO_REACH_PROCESS || result != RONDO_REMOTE_ERROR || rd_comm_stopped(comm))
             return result;
@@ -108,8 +109,9 @@ static rondo_result more_sockets(rd_connecting *c, int peer, int channel, int to
     rd_member *member = c->comm->member;
     while (spec->socket_count < total) {
         int index = channel * RD_MAX_CHANNELS + spec->socket_count, *fd = &spec->sockets[spec->socket_count];
-        rondo_result result = offering ? rd_member_connect(member, peer, PURPOSE_SOCKET, index, false, c->deadline, fd)
-                                       : rd_member_accept(member, peer, PURPOSE_SOCKET, index, c->deadline, fd);
+        rondo_result result = offering
+                                  ? rd_member_connect(member, peer, PURPOSE_SOCKET, index, channel, c->deadline, fd)
+                                  : rd_member_accept(member, peer, PURPOSE_SOCKET, index, c->deadline, fd);
         if (result != RONDO_SUCCESS) {
             while (spec->socket_count) close(spec->sockets[--spec->socket_count]);
             return result;
@@ -187,6 +189,11 @@ static rondo_result accept_link(rd_connecting *c, int peer, int channel)
     if (result == RONDO_SUCCESS) result = rd_hello_send(fd, transport, &spec, &answer, c->deadline);
     rd_offer_close(&answer);
     if (!transport->sockets) close(fd);
+    if (result == RONDO_SUCCESS && transport->reach == RONDO_REACH_HOST)
+        rd_log(RD_LOG_INFO,
+               "rank %d <- rank %d: %s, and one host for certain: a page that rank %d made is mapped here, and holds "
+               "the random token that it said",
+               c->comm->rank, peer, transport->name, peer);
     return result;
 }
 

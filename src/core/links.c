@@ -82,8 +82,8 @@ static rondo_result reach(rondo_comm *comm, rd_lane lane, int peer, int64_t dead
             return rd_fail(lost[0] ? RONDO_REMOTE_ERROR : RONDO_INVALID_USAGE,
                            "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,
                            lost[0] ? "; tried as one host: " : "", lost);
-        bool over_unix = (*transport)->reach != RONDO_REACH_NETWORK;
-        rondo_result result = rd_member_visit(comm->member, peer, (int)lane, over_unix, deadline, fd);
+        int over = (*transport)->reach == RONDO_REACH_NETWORK ? comm->rank + peer : RD_OVER_UNIX; /* spread over NICs */
+        rondo_result result = rd_member_visit(comm->member, peer, (int)lane, over, deadline, fd);
         if (result == RONDO_SUCCESS) break;
         if (result == RONDO_TIMEOUT) return no_answer(comm, peer);
         if (comm->links.reach[peer] != RONDO_REACH_HOST || result != RONDO_REMOTE_ERROR || rd_comm_stopped(comm) ||
