@@ -225,7 +225,7 @@ def tcp(team):
 
 def crowd(team):
     return [Contestant(f"{name} {ranks}", team.rondo(name, ranks, {"RONDO_ALGO": name}))
-            for ranks in (2, 4, 8) for name in ("flat", "ring")]
+            for ranks in (2, 4, 8) for name in ("flat", "ring")] + [Contestant("flat 16", team.rondo("flat", 16))]
 
 
 def many(team):
@@ -246,7 +246,7 @@ PARTS = {"shm": ("Shared memory, 2 ranks, private memory, in place, float32 sum 
          "out": ("The same, out of place (us)", buffers("out"), BUFFER_SIZES),
          "huge": ("The same, in place, in 2 MiB pages (us)", buffers("huge"), BUFFER_SIZES),
          "tcp": ("TCP, 2 ranks (us)", tcp, TCP_SIZES),
-         "crowd": ("Ring and flat at 2, 4 and 8 ranks, shared memory (us)", crowd, CROWD_SIZES),
+         "crowd": ("Ring and flat at 2, 4 and 8 ranks, flat at 16, shared memory (us)", crowd, CROWD_SIZES),
          "many": ("4 and 8 ranks, in turns on the processors (us)", many, MANY_SIZES)}
 QUICK = ["shm", "tcp", "crowd"]
 

@@ -30,7 +30,7 @@ static float *socket_buffer(void)
     static float *data; /* what is sent, and behind it what is received */
     if (data) return data;
     streams.crowded = peers_meeting()->crowded;
-    if (rd_streams_open(&streams, comm) == RONDO_SUCCESS) data = peers_private_buffer(2ul * PEERS_MOST_BYTES);
+    if (rd_streams_open(&streams, comm, false) == RONDO_SUCCESS) data = peers_private_buffer(2ul * PEERS_MOST_BYTES);
     return data;
 }
 
