@@ -12,7 +12,7 @@
 #include <sys/uio.h>
 
 #define N 3
-#define HEADER 24
+#define HEADER 32
 
 ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t __real_recvmsg(int fd, struct msghdr *message, int flags);

@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { HEADER = 24, MAGIC = 0x524e0001, LARGE = 256 * 1024 };
+enum { HEADER = 32, MAGIC = 0x524e0002, LARGE = 256 * 1024 };
 
 /* ---- Wrapped calls ---- */
 
@@ -230,7 +230,7 @@ static int bare_peer(struct link_pair *pair)
 {
     int fds[2][1];
     rondo_offer offer = {.bytes = 16}, answer;
-    uint32_t words[4] = {htole32(1), htole32(1), htole32(4096), 0};
+    uint32_t words[4] = {htole32(2), htole32(1), htole32(4096), 0};
     memcpy(offer.data, words, sizeof words);
     link_sockets(fds[0], fds[1], 1);
     rondo_link_spec spec = {.me = 1, .peer = 3, .slots = 4, .slot_bytes = 4096, .socket_count = 1,
@@ -247,6 +247,7 @@ static void put_header(unsigned char to[HEADER], uint64_t signature, uint64_t sl
     uint32_t halves[2] = {htole32(bytes), htole32(magic)};
     memcpy(to, words, 16);
     memcpy(to + 16, halves, 8);
+    memset(to + 24, 0, 8);
 }
 
 static void check_end(const unsigned char *bytes, size_t length, bool reset, rondo_link_result expected,

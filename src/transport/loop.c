@@ -33,7 +33,7 @@ struct wire_offer {
     uint64_t process[2]; /* random, of the process */
     uint64_t number;
 };
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 
 static struct {
     pthread_mutex_t mutex;

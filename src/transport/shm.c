@@ -28,7 +28,7 @@ struct wire_offer {
     uint64_t slot_bytes;
     uint64_t token[2];
 };
-enum { VERSION = 1 };
+enum { VERSION = 2 };
 enum { FD_BELL_PAGE, FD_BELL_EVENT, FD_MEMORY, OFFER_FDS, ANSWER_FDS = FD_MEMORY };
 
 static rondo_link_result shm_register(rondo_link *link, void *ptr, size_t bytes, unsigned char descriptor[128])
