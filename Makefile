@@ -30,7 +30,7 @@ GPUS    ?= 90
 PTX     ?= 75
 KERNELS ?= build/kernels
 PACKAGES = gcc libc6-dev libhwloc-dev libsodium-dev libjson-c-dev libcmocka-dev
-CHECK_PACKAGES = $(PACKAGES) python3 iproute2 nftables util-linux procps spin pkgconf
+CHECK_PACKAGES = $(PACKAGES) g++ python3 iproute2 nftables util-linux procps spin pkgconf
 
 # A sanitizer's instrumentation keeps gcc from seeing what is initialised.
 WARN     = -Wall -Wextra -Werror -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith $(if $(SAN),-Wno-maybe-uninitialized)
@@ -137,11 +137,41 @@ $(BUILD)/kernels_cpu.so: $(wildcard kernels/*) tests/kernels_cpu.h
 $(BUILD)/tests/test_kernels: $(BUILD)/kernels_cpu.so
 LDFLAGS_test_kernels = -rdynamic
 
+# A CUDA driver for tests, and kernels for it (tests/cudasim/sim.h). It is never installed. The thread sanitizer is told what
+# the driver does instead of looking at it (tests/cudasim/sanitize.h).
+CXX       ?= g++
+SIM       := $(BUILD)/cudasim
+SIM_SRC   := $(wildcard tests/cudasim/*.c)
+SIM_TRIALS := $(basename $(notdir $(wildcard tests/cudasim/trial_*.cu)))
+# Libraries of kernels for the CPU, and IMAGE:LIBRARY for each, seen from $(SIM). A trial's image is its name.
+SIM_LIBS   = $(SIM_TRIALS:%=$(SIM)/%.so) $(SIM)/reduce.so
+SIM_IMAGES = $(foreach t,$(SIM_TRIALS),$(t).ptx:$(t).so) $(abspath $(KERNELS)/reduce.fatbin):reduce.so
+SIM_CXX    = $(CXX) -x c++ -std=gnu++17 -fPIC -shared -fno-strict-aliasing -ffp-contract=off $(OPT) -g -Wall -Wextra -Werror \
+             $(SAN) -Iinclude -Itests/cudasim -include tests/cudasim/device.h -MMD -MP
+
+$(BUILD)/obj/tests/cudasim/%.o: CFLAGS += $(if $(findstring thread,$(SAN)),-fno-sanitize=thread -DSIM_TSAN)
+
+$(SIM)/libcuda.so.1: $(call object,$(SIM_SRC))
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) -shared -Wl,-soname,libcuda.so.1 -Wl,-z,defs $(LDFLAGS) -o $@ $^
+
+$(SIM)/%.so: tests/cudasim/%.cu
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)$(SIM_CXX) -o $@ $<
+
+$(SIM)/%.so: kernels/%.cu
+	@mkdir -p $(@D)
+	$(call say,CXX,$<)$(SIM_CXX) -o $@ $<
+
+$(SIM)/images: $(SIM_LIBS) Makefile
+	$(Q)for t in $(SIM_TRIALS); do echo "// $$t" >$(SIM)/$$t.ptx; done
+	$(Q)printf '%s\n' $(SIM_IMAGES) | tr : ' ' >$@
+
 # Random calls, random faults.
 $(BUILD)/chaos: $(call object,$(CHAOS_SRC) tests/ranks.c) $(BUILD)/librondo.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
 
--include $(shell find $(BUILD)/obj -name '*.d' 2>/dev/null)
+-include $(shell find $(BUILD)/obj $(BUILD)/cudasim -name '*.d' 2>/dev/null)
 
 # ---- The two commands ----------------------------------------------------------------------------------------
 demo:
@@ -155,7 +185,7 @@ check:
 	@$(MAKE) --no-print-directory -j$(JOBS) all tests
 	@$(MAKE) --no-print-directory check-layers run-tests
 
-tests: $(TESTS) $(BUILD)/chaos
+tests: $(TESTS) $(BUILD)/chaos $(SIM)/libcuda.so.1 $(SIM)/images
 run-tests:
 	@tests/run.sh $(BUILD)
 

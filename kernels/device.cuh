@@ -22,9 +22,7 @@
 #else
 #define RD_DEVICE static inline
 #define RD_UNROLL
-#define RD_KERNEL(name, args_type, max_threads)                                                                        \
-    extern "C" const struct rd_sim_kernel name##_sim = {sizeof(args_type), max_threads};                               \
-    extern "C" void name(const args_type args)
+#define RD_KERNEL(name, args_type, max_threads) RD_SIM_KERNEL(name, args_type, max_threads)
 #endif
 
 /* The bits of a value as another type of its size. */

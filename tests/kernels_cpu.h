@@ -5,12 +5,7 @@
 #ifndef RONDO_TEST_KERNELS_CPU_H
 #define RONDO_TEST_KERNELS_CPU_H
 
-#include <stddef.h>
-
-struct rd_sim_kernel {
-    size_t argument_bytes;
-    int max_threads;
-};
+#define RD_SIM_KERNEL(name, args_type, max_threads) extern "C" void name(const args_type args)
 struct rd_place {
     unsigned x, y, z;
 };

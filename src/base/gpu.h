@@ -14,6 +14,7 @@
 /* The driver's functions: CALL(name, first driver version that has this prototype, parameters); all return
  * rd_cu_result. The version is what cuGetProcAddress chooses among several prototypes of one name by (cudaTypedefs.h:
  * PFN_name_vVERSION). */
+/* clang-format off */
 #define RD_CU_FUNCTIONS(CALL)                                                                                          \
     CALL(cuDriverGetVersion, 2020, (int *version))                                                                     \
     CALL(cuGetErrorName, 6000, (rd_cu_result result, const char **name))                                               \
@@ -21,66 +22,66 @@
     CALL(cuInit, 2000, (unsigned flags))                                                                               \
     /* devices */                                                                                                      \
     CALL(cuDeviceGetCount, 2000, (int *count))                                                                         \
-    CALL(cuDeviceGet, 2000, (rd_cu_device * device, int ordinal))                                                      \
+    CALL(cuDeviceGet, 2000, (rd_cu_device *device, int ordinal))                                                      \
     CALL(cuDeviceGetName, 2000, (char *name, int bytes, rd_cu_device device))                                          \
-    CALL(cuDeviceGetUuid, 11040, (rd_cu_uuid * uuid, rd_cu_device device))                                             \
+    CALL(cuDeviceGetUuid, 11040, (rd_cu_uuid *uuid, rd_cu_device device))                                             \
     CALL(cuDeviceGetPCIBusId, 4010, (char *id, int bytes, rd_cu_device device))                                        \
-    CALL(cuDeviceTotalMem, 3020, (size_t * bytes, rd_cu_device device))                                                \
+    CALL(cuDeviceTotalMem, 3020, (size_t *bytes, rd_cu_device device))                                                \
     CALL(cuDeviceGetAttribute, 2000, (int *value, unsigned attribute, rd_cu_device device))                            \
     CALL(cuDeviceCanAccessPeer, 4000, (int *can, rd_cu_device device, rd_cu_device peer))                              \
     CALL(cuDeviceGetP2PAttribute, 8000, (int *value, unsigned attribute, rd_cu_device from, rd_cu_device to))          \
     /* contexts */                                                                                                     \
-    CALL(cuDevicePrimaryCtxRetain, 7000, (rd_cu_context * context, rd_cu_device device))                               \
+    CALL(cuDevicePrimaryCtxRetain, 7000, (rd_cu_context *context, rd_cu_device device))                               \
     CALL(cuDevicePrimaryCtxRelease, 11000, (rd_cu_device device))                                                      \
     CALL(cuCtxPushCurrent, 4000, (rd_cu_context context))                                                              \
-    CALL(cuCtxPopCurrent, 4000, (rd_cu_context * context))                                                             \
-    CALL(cuCtxGetCurrent, 4000, (rd_cu_context * context))                                                             \
+    CALL(cuCtxPopCurrent, 4000, (rd_cu_context *context))                                                             \
+    CALL(cuCtxGetCurrent, 4000, (rd_cu_context *context))                                                             \
     CALL(cuCtxSetCurrent, 4000, (rd_cu_context context))                                                               \
-    CALL(cuCtxGetDevice, 2000, (rd_cu_device * device))                                                                \
+    CALL(cuCtxGetDevice, 2000, (rd_cu_device *device))                                                                \
     CALL(cuCtxSynchronize, 2000, (void))                                                                               \
     CALL(cuCtxEnablePeerAccess, 4000, (rd_cu_context peer, unsigned flags))                                            \
     /* memory */                                                                                                       \
     CALL(cuPointerGetAttributes, 7000, (unsigned count, unsigned *attributes, void **values, rd_cu_address address))   \
-    CALL(cuMemAlloc, 3020, (rd_cu_address * address, size_t bytes))                                                    \
-    CALL(cuMemAllocManaged, 6000, (rd_cu_address * address, size_t bytes, unsigned flags))                             \
+    CALL(cuMemAlloc, 3020, (rd_cu_address *address, size_t bytes))                                                    \
+    CALL(cuMemAllocManaged, 6000, (rd_cu_address *address, size_t bytes, unsigned flags))                             \
     CALL(cuMemFree, 3020, (rd_cu_address address))                                                                     \
-    CALL(cuMemGetAddressRange, 3020, (rd_cu_address * start, size_t * bytes, rd_cu_address address))                   \
-    CALL(cuMemGetInfo, 3020, (size_t * free, size_t * total))                                                          \
+    CALL(cuMemGetAddressRange, 3020, (rd_cu_address *start, size_t *bytes, rd_cu_address address))                   \
+    CALL(cuMemGetInfo, 3020, (size_t *free, size_t *total))                                                          \
     CALL(cuMemHostAlloc, 2020, (void **address, size_t bytes, unsigned flags))                                         \
     CALL(cuMemFreeHost, 2000, (void *address))                                                                         \
     CALL(cuMemHostRegister, 6050, (void *address, size_t bytes, unsigned flags))                                       \
     CALL(cuMemHostUnregister, 4000, (void *address))                                                                   \
-    CALL(cuMemHostGetDevicePointer, 3020, (rd_cu_address * address, void *host, unsigned flags))                       \
+    CALL(cuMemHostGetDevicePointer, 3020, (rd_cu_address *address, void *host, unsigned flags))                       \
     CALL(cuMemcpyAsync, 4000, (rd_cu_address to, rd_cu_address from, size_t bytes, rd_cu_stream stream))               \
     CALL(cuMemcpyPeerAsync, 4000,                                                                                      \
          (rd_cu_address to, rd_cu_context to_context, rd_cu_address from, rd_cu_context from_context, size_t bytes,    \
           rd_cu_stream stream))                                                                                        \
     CALL(cuMemsetD8Async, 3020, (rd_cu_address address, unsigned char value, size_t count, rd_cu_stream stream))       \
     /* memory that other processes can map */                                                                          \
-    CALL(cuIpcGetMemHandle, 4010, (rd_cu_ipc_memory * handle, rd_cu_address address))                                  \
-    CALL(cuIpcOpenMemHandle, 11000, (rd_cu_address * address, rd_cu_ipc_memory handle, unsigned flags))                \
+    CALL(cuIpcGetMemHandle, 4010, (rd_cu_ipc_memory *handle, rd_cu_address address))                                  \
+    CALL(cuIpcOpenMemHandle, 11000, (rd_cu_address *address, rd_cu_ipc_memory handle, unsigned flags))                \
     CALL(cuIpcCloseMemHandle, 4010, (rd_cu_address address))                                                           \
-    CALL(cuIpcGetEventHandle, 4010, (rd_cu_ipc_event * handle, rd_cu_event event))                                     \
-    CALL(cuIpcOpenEventHandle, 4010, (rd_cu_event * event, rd_cu_ipc_event handle))                                    \
-    CALL(cuMemGetAllocationGranularity, 10020, (size_t * bytes, const rd_cu_properties *wanted, unsigned which))       \
+    CALL(cuIpcGetEventHandle, 4010, (rd_cu_ipc_event *handle, rd_cu_event event))                                     \
+    CALL(cuIpcOpenEventHandle, 4010, (rd_cu_event *event, rd_cu_ipc_event handle))                                    \
+    CALL(cuMemGetAllocationGranularity, 10020, (size_t *bytes, const rd_cu_properties *wanted, unsigned which))       \
     CALL(cuMemCreate, 10020,                                                                                           \
-         (rd_cu_allocation * allocation, size_t bytes, const rd_cu_properties *wanted, unsigned long long flags))      \
+         (rd_cu_allocation *allocation, size_t bytes, const rd_cu_properties *wanted, unsigned long long flags))      \
     CALL(cuMemRelease, 10020, (rd_cu_allocation allocation))                                                           \
-    CALL(cuMemRetainAllocationHandle, 11000, (rd_cu_allocation * allocation, void *address))                           \
+    CALL(cuMemRetainAllocationHandle, 11000, (rd_cu_allocation *allocation, void *address))                           \
     CALL(cuMemExportToShareableHandle, 10020,                                                                          \
          (void *handle, rd_cu_allocation allocation, unsigned type, unsigned long long flags))                         \
-    CALL(cuMemImportFromShareableHandle, 10020, (rd_cu_allocation * allocation, void *handle, unsigned type))          \
+    CALL(cuMemImportFromShareableHandle, 10020, (rd_cu_allocation *allocation, void *handle, unsigned type))          \
     CALL(cuMemAddressReserve, 10020,                                                                                   \
-         (rd_cu_address * address, size_t bytes, size_t alignment, rd_cu_address wish, unsigned long long flags))      \
+         (rd_cu_address *address, size_t bytes, size_t alignment, rd_cu_address wish, unsigned long long flags))      \
     CALL(cuMemAddressFree, 10020, (rd_cu_address address, size_t bytes))                                               \
     CALL(cuMemMap, 10020,                                                                                              \
          (rd_cu_address address, size_t bytes, size_t offset, rd_cu_allocation allocation, unsigned long long flags))  \
     CALL(cuMemUnmap, 10020, (rd_cu_address address, size_t bytes))                                                     \
     CALL(cuMemSetAccess, 10020, (rd_cu_address address, size_t bytes, const rd_cu_access *access, size_t count))       \
     /* streams and events */                                                                                           \
-    CALL(cuStreamCreateWithPriority, 5050, (rd_cu_stream * stream, unsigned flags, int priority))                      \
+    CALL(cuStreamCreateWithPriority, 5050, (rd_cu_stream *stream, unsigned flags, int priority))                      \
     CALL(cuStreamDestroy, 4000, (rd_cu_stream stream))                                                                 \
-    CALL(cuStreamGetCtx, 9020, (rd_cu_stream stream, rd_cu_context * context))                                         \
+    CALL(cuStreamGetCtx, 9020, (rd_cu_stream stream, rd_cu_context *context))                                         \
     CALL(cuStreamIsCapturing, 10000, (rd_cu_stream stream, unsigned *status))                                          \
     CALL(cuStreamQuery, 2000, (rd_cu_stream stream))                                                                   \
     CALL(cuStreamSynchronize, 2000, (rd_cu_stream stream))                                                             \
@@ -90,15 +91,15 @@
     CALL(cuStreamWriteValue64, 11070, (rd_cu_stream stream, rd_cu_address address, uint64_t value, unsigned flags))    \
     CALL(cuStreamWaitValue64, 11070, (rd_cu_stream stream, rd_cu_address address, uint64_t value, unsigned flags))     \
     CALL(cuLaunchHostFunc, 10000, (rd_cu_stream stream, rd_cu_host_function function, void *argument))                 \
-    CALL(cuEventCreate, 2000, (rd_cu_event * event, unsigned flags))                                                   \
+    CALL(cuEventCreate, 2000, (rd_cu_event *event, unsigned flags))                                                   \
     CALL(cuEventDestroy, 4000, (rd_cu_event event))                                                                    \
     CALL(cuEventRecord, 2000, (rd_cu_event event, rd_cu_stream stream))                                                \
     CALL(cuEventQuery, 2000, (rd_cu_event event))                                                                      \
     CALL(cuEventSynchronize, 2000, (rd_cu_event event))                                                                \
     /* kernels */                                                                                                      \
-    CALL(cuModuleLoadData, 2000, (rd_cu_module * module, const void *image))                                           \
+    CALL(cuModuleLoadData, 2000, (rd_cu_module *module, const void *image))                                           \
     CALL(cuModuleUnload, 2000, (rd_cu_module module))                                                                  \
-    CALL(cuModuleGetFunction, 2000, (rd_cu_function * function, rd_cu_module module, const char *name))                \
+    CALL(cuModuleGetFunction, 2000, (rd_cu_function *function, rd_cu_module module, const char *name))                \
     CALL(cuFuncGetAttribute, 2020, (int *value, unsigned attribute, rd_cu_function function))                          \
     CALL(cuFuncSetAttribute, 9000, (rd_cu_function function, unsigned attribute, int value))                           \
     CALL(cuOccupancyMaxActiveBlocksPerMultiprocessor, 6050,                                                            \
@@ -107,6 +108,7 @@
          (rd_cu_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x,                \
           unsigned block_y, unsigned block_z, unsigned shared_bytes, rd_cu_stream stream, void **parameters,           \
           void **extra))
+/* clang-format on */
 
 #define RD_CU_MEMBER(name, version, parameters) rd_cu_result(*name) parameters;
 struct rd_gpu_driver {

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * gpu_kit.h - short forms for tests that call the CUDA driver.
+ */
+#ifndef RONDO_TEST_GPU_KIT_H
+#define RONDO_TEST_GPU_KIT_H
+
+#include "base/gpu.h"
+#include "test.h"
+
+/* A driver call that must succeed, or return `result`. */
+#define CU(function, ...)               assert_int_equal(rd_gpu_driver()->function(__VA_ARGS__), RD_CU_SUCCESS)
+#define CU_FAILS(result, function, ...) assert_int_equal(rd_gpu_driver()->function(__VA_ARGS__), RD_CU_##result)
+
+/* The device's primary context, retained and current in this thread; gpu_leave undoes both. */
+rd_cu_context gpu_enter(int device);
+void gpu_leave(int device);
+rd_cu_address gpu_alloc(size_t bytes);
+rd_cu_stream gpu_stream(unsigned flags);
+/* Copies between host and device, done when they return. */
+void gpu_put(rd_cu_address to, const void *from, size_t bytes);
+void gpu_get(void *to, rd_cu_address from, size_t bytes);
+/* A kernel of tests/cudasim/trial_FILE.cu, in the current context. */
+rd_cu_function gpu_trial(const char *file, const char *kernel);
+void gpu_launch(rd_cu_function function, unsigned blocks, unsigned threads, rd_cu_stream stream, void *argument);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * on_cudasim.h - for tests that need GPUs: runs them over the simulated driver (tests/cudasim).
+ */
+#ifndef RONDO_TEST_ON_CUDASIM_H
+#define RONDO_TEST_ON_CUDASIM_H
+
+#include "cudasim/control.h"
+
+#include <stdbool.h>
+
+/* First in main: starts this program once more where the dynamic linker finds the simulated libcuda.so.1, with these
+ * settings (tests/cudasim/settings.c; words of the variable CUDASIM come after them and so count more), and returns
+ * there. With CUDASIM=off it returns at once: the test runs on what GPUs there are. */
+void on_cudasim(char **argv, const char *settings);
+
+/* Whether the driver is the simulated one. */
+bool is_cudasim(void);
+
+#endif
