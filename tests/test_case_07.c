@@ -38,12 +38,13 @@ static size_t switches(const sweep *s, rondo_collective c, rondo_dtype type, int
     const size_t units[] = {s->slice / (wide ? 4 : b),      /* partial sums travel in float32 */
                             s->slice / (wide ? 32 : 4 * b), /* in parts of a scratch, where a link has no slots */
                             flat_slot(s, n) / b,
-                            1024 / (b * (size_t)(n > 1 ? n - 1 : 1)), /* exchange up to here */
+                            1024 / (b * (size_t)(n > 1 ? n - 1 : 1)), /* exchange up to here, */
+                            32768 / (b * (size_t)(n > 1 ? n - 1 : 1)), /* and where ranks take turns, here */
                             64}; /* channels begin on cache lines */
     const size_t times[] = {1, 2, 4, 5};
     for (size_t u = 0; u < sizeof units / sizeof *units; u++)
         for (size_t k = 0; k < sizeof times / sizeof *times; k++) {
-            size_t at = units[u] * times[k] * (c == RONDO_COLL_ALL_REDUCE && u != 3 ? (size_t)n : 1);
+            size_t at = units[u] * times[k] * (c == RONDO_COLL_ALL_REDUCE && u != 3 && u != 4 ? (size_t)n : 1);
             if (at == 0) at = 1;
             for (size_t beside = at - 1; beside <= at + 1; beside++) counts[used++] = beside;
         }

@@ -41,7 +41,7 @@ static void run(const char *name, const char *value, long flat, long ring)
 static void ranks_that_share_a_processor(void **state)
 {
     (void)state;
-    run("RONDO_TRANSPORT", "shm", 20, 0);
+    run("RONDO_TRANSPORT", "shm", 2, 0);
     run("RONDO_SPIN", "7", 7, 7);
 }
 

@@ -22,7 +22,8 @@
     SETTING(transport, "RONDO_TRANSPORT", CHOICE, "auto", 0, 0, "auto|loop|shm|tcp",                                  \
             "links to use; auto: the best that reaches; loop: ranks that are threads of one process")                 \
     SETTING(algo, "RONDO_ALGO", CHOICE, "auto", 0, 0, "auto|ring|flat|exchange",                                               \
-            "all-reduce algorithm; auto: flat where all ranks share a host, exchange up to 1 KiB, else ring")         \
+            "all-reduce algorithm; auto: flat where all ranks share a host, exchange up to 1 KiB (32 where they take "    \
+            "turns), else ring")                                                                                      \
     SETTING(numerics, "RONDO_NUMERICS", CHOICE, "accurate", 0, 0, "accurate|fast|strict",                             \
             "how floats of 8 and 16 bits are summed; fast and strict are refused so far")                             \
     SETTING(cpu, "RONDO_CPU", CHOICE, "auto", 0, 0, "auto|portable|avx2|avx512",                                      \

@@ -130,7 +130,7 @@ bool rd_cards_share_process(const rd_card *a, const rd_card *b)
     return memcmp(a->contact.process, b->contact.process, sizeof a->contact.process) == 0;
 }
 
-rondo_result rd_cards_order_ring(rondo_comm *comm, rd_card *cards, bool *crowded)
+rondo_result rd_cards_order_ring(rondo_comm *comm, rd_card *cards)
 {
     int n = comm->size;
     rondo_result result = RONDO_SUCCESS;
@@ -143,7 +143,7 @@ rondo_result rd_cards_order_ring(rondo_comm *comm, rd_card *cards, bool *crowded
     }
     if ((result = rd_rings_make(&rings, places, NULL, n, 1)) != RONDO_SUCCESS) goto out;
     for (int i = 0; i < n; i++) comm->order[i] = rings.hops[i].from;
-    *crowded = rd_crowded(places, n, places[comm->rank].host);
+    comm->crowded = rd_crowded(places, n, places[comm->rank].host);
     rd_rings_free(&rings);
 out:
     free(places);

@@ -25,8 +25,8 @@ rondo_result rd_cards_exchange(rondo_comm *comm, rd_table *table, const rd_conta
  * RONDO_INVALID_USAGE. Sets comm's slice size, channels, sockets and limit of flat. */
 rondo_result rd_cards_agree(rondo_comm *comm, const rd_card *cards);
 
-/* The ring (comm->order), and whether the ranks of this host are more than its processors. */
-rondo_result rd_cards_order_ring(rondo_comm *comm, rd_card *cards, bool *crowded);
+/* The ring (comm->order), and whether the ranks of this host are more than its processors (comm->crowded). */
+rondo_result rd_cards_order_ring(rondo_comm *comm, rd_card *cards);
 
 /* One process; and perhaps one host, which mapping a page will prove. */
 bool rd_cards_share_process(const rd_card *a, const rd_card *b);

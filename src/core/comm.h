@@ -76,6 +76,7 @@ struct rondo_comm {
     uint64_t splits;       /* so far; the same on all ranks */
     bool overslept;        /* the last sleep ended by itself */
     uint64_t missed_bells; /* ... and there was something to do */
+    bool crowded;          /* the ranks of this host take turns on its processors */
     long spin, ring_spin;  /* polls before a wait yields: of operations in which all meet all, and of the others */
 
     int32_t *order;    /* ring position -> rank */

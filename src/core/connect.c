@@ -43,7 +43,7 @@ typedef struct rd_connecting {
     bool *unix_ok; /* by rank: a unix connection can be tried, and none has failed */
     int64_t deadline;
     int next, previous;
-    bool flat, crowded;
+    bool flat;
     size_t flat_bytes;
 } rd_connecting;
 
@@ -316,10 +316,11 @@ out:
 /* Before a wait yields. More ranks than processors: whoever spins keeps from running the one it waits for. That may
  * run on another processor just now where all meet all, but hardly where each waits for the one before it, and a poll
  * of a socket is a system call. */
-static void set_polls(rondo_comm *comm, bool crowded)
+static void set_polls(rondo_comm *comm)
 {
+    bool crowded = comm->crowded;
     long set = comm->settings.spin;
-    comm->spin = set >= 0 ? set : crowded ? 20 : 1000;
+    comm->spin = set >= 0 ? set : crowded ? 2 : 1000;
     comm->ring_spin = set >= 0 ? set : crowded ? 0 : 1000;
 }
 
@@ -381,10 +382,10 @@ rondo_result rd_comm_connect(rondo_comm *comm, rd_table *table, const rd_contact
     for (size_t r = 0; r < n; r++) contacts[r] = c.cards[r].contact;
     if ((result = rd_member_set_contacts(comm->member, contacts)) != RONDO_SUCCESS) goto out;
     if ((result = rd_cards_agree(comm, c.cards)) != RONDO_SUCCESS) goto out;
-    if ((result = rd_cards_order_ring(comm, c.cards, &c.crowded)) != RONDO_SUCCESS) goto out;
+    if ((result = rd_cards_order_ring(comm, c.cards)) != RONDO_SUCCESS) goto out;
     if (comm->size > 1) result = make_links(&c, table);
     close_unanswered(&c);
-    set_polls(comm, c.crowded);
+    set_polls(comm);
     if (result == RONDO_SUCCESS) log_ring(comm);
 out:
     free(c.unix_ok);

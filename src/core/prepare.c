@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define EXCHANGE_MOST 1024         /* bytes that a rank sends in an exchange, up to which one hop beats two */
+#define EXCHANGE_TURNS (32 * 1024) /* ... where ranks take turns on processors, and each hop waits for all of them */
 #define EXCHANGE_PAIR (256 * 1024) /* ... of two ranks over sockets */
 #define FUSE_EACH     65536 /* bytes of an all-reduce up to which copying it costs less than a round of its own */
 #define FUSE_ALL      (4u << 20)
@@ -51,9 +52,9 @@ static rondo_algo algorithm(const rondo_comm *comm, rondo_collective collective,
     if (collective >= RONDO_COLL_GATHER) return RONDO_ALGO_PEERS;
     if (collective != RONDO_COLL_ALL_REDUCE) return RONDO_ALGO_RING;
     if (!comm->wiring.flat_out) return exchanges_by_ring(comm, bytes) ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_RING;
-    bool brief = comm->settings.algo == RD_ALGO_EXCHANGE ? bytes <= comm->wiring.flat_bytes
-                                                         : bytes * (size_t)(comm->size - 1) <= EXCHANGE_MOST;
-    return brief && comm->settings.algo != RD_ALGO_FLAT ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_FLAT;
+    size_t most = comm->crowded ? EXCHANGE_TURNS : EXCHANGE_MOST;
+    bool brief = comm->settings.algo == RD_ALGO_EXCHANGE || bytes * (size_t)(comm->size - 1) <= most;
+    return brief && bytes <= comm->wiring.flat_bytes && comm->settings.algo != RD_ALGO_FLAT ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_FLAT;
 }
 
 /* A training loop repeats its calls: the plan of the one before is then the plan of this one. */
