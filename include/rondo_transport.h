@@ -42,13 +42,16 @@ typedef enum rondo_link_result {
 } rondo_link_result;
 
 enum {
-    RONDO_LINK_SLOTS = 1,  /* reserve/commit and peek/release are native */
-    RONDO_LINK_MEMORY = 2, /* send/recv are native */
-    RONDO_LINK_RETURN = 4, /* what the receiver leaves in slot k the sender may read, from done until it reserves k */
-    RONDO_LINK_TOUCH = 8,  /* the reader should store to each line that it reads: a line that two cores only share
-                              is dear to write again, one that moves between them is not (docs/design.md) */
-    RONDO_LINK_VIEW = 16,  /* view works */
-    RONDO_LINK_DIRECT = 32 /* register_memory and import_memory work, for memory that can be reached */
+    RONDO_LINK_SLOTS = 1,   /* reserve/commit and peek/release are native */
+    RONDO_LINK_MEMORY = 2,  /* send/recv are native */
+    RONDO_LINK_RETURN = 4,  /* what the receiver leaves in slot k the sender may read, from done until it reserves k */
+    RONDO_LINK_TOUCH = 8,   /* the reader should store to each line that it reads: a line that two cores only share
+                               is dear to write again, one that moves between them is not (docs/design.md) */
+    RONDO_LINK_VIEW = 16,   /* view works */
+    RONDO_LINK_DIRECT = 32, /* register_memory and import_memory work, for memory that can be reached */
+    RONDO_LINK_STAGED = 64  /* with SLOTS: they are copies of what is sent and received by other means. Like a MEMORY
+                               link  it moves only when polled, ends for good at a mismatch, and must be told by
+                               peek_ahead what is  expected before it can come */
 };
 
 /* One end of a link; the first member of each transport's own structure. Read-only for its user. */
@@ -108,6 +111,10 @@ struct rondo_link_ops {
      * bear `signature`. May be repeated. The reader may write into it. release: done with it; never AGAIN. */
     rondo_link_result (*peek)(rondo_link *link, size_t bytes, uint64_t signature, void **place);
     rondo_link_result (*release)(rondo_link *link);
+
+    /* Receiving end, SLOTS, or NULL. As peek, for the slice that is `ahead` behind the oldest, with 0 <= ahead < slots;
+     * all before it have been asked for. For one who reads several slices before the first is released. */
+    rondo_link_result (*peek_ahead)(rondo_link *link, uint32_t ahead, size_t bytes, uint64_t signature, void **place);
 
     /* Receiving end, MEMORY. The next slice, `bytes` long and bearing `signature`, shall be stored at `to`; it is
      * there when poll counts it. AGAIN: too many are posted, nothing was taken. */

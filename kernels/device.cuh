@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device.cuh - what the kernels need of their compiler, and the only file that knows which one it is. nvcc makes code for
- * GPUs. A C++ compiler makes functions for the CPU, which tests run; tests/cudasim/device.h has threadIdx and the like
- * for them.
+ * device.cuh - what the kernels need of their compiler, and the only file that knows which one it is. nvcc makes code
+ * for GPUs. A C++ compiler makes functions for the CPU, which tests run; tests/cudasim/device.h has threadIdx and the
+ * like for them.
  *
- * Rules for kernels: the argument is one plain struct of at most 4 KB; no CUDA header; right for any number of blocks, and
- * of threads that is a multiple of 32; nothing that depends on how the threads of a warp take turns. Products and sums are
- * never contracted (-fmad=false, -ffp-contract=off), for the bits are those of the reductions on the CPU.
+ * Rules for kernels: the argument is one plain struct of at most 4 KB; no CUDA header; right for any number of blocks,
+ * and of threads that is a multiple of 32; nothing that depends on how the threads of a warp take turns. Products and
+ * sums are never contracted (-fmad=false, -ffp-contract=off), for the bits are those of the reductions on the CPU.
  */
 #ifndef RD_KERNELS_DEVICE_CUH
 #define RD_KERNELS_DEVICE_CUH
@@ -51,7 +51,10 @@ RD_DEVICE uint16_t rd_float16_bits(float value)
     return bits;
 }
 #else
-RD_DEVICE float rd_float16_value(uint16_t bits) { return rd_narrow_value<5, 10>(bits); }
+RD_DEVICE float rd_float16_value(uint16_t bits)
+{
+    return rd_narrow_value<5, 10>(bits);
+}
 RD_DEVICE uint16_t rd_float16_bits(float value)
 {
     uint32_t magnitude = rd_narrow_magnitude<5, 10>(value);
@@ -70,10 +73,19 @@ RD_DEVICE rd_vector rd_load_vector(const void *from)
     uint4 v = *(const uint4 *)from;
     return {{v.x, v.y, v.z, v.w}};
 }
-RD_DEVICE void rd_store_vector(void *to, rd_vector v) { *(uint4 *)to = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]); }
+RD_DEVICE void rd_store_vector(void *to, rd_vector v)
+{
+    *(uint4 *)to = make_uint4(v.word[0], v.word[1], v.word[2], v.word[3]);
+}
 #else
-RD_DEVICE rd_vector rd_load_vector(const void *from) { return *(const rd_vector *)from; }
-RD_DEVICE void rd_store_vector(void *to, rd_vector v) { *(rd_vector *)to = v; }
+RD_DEVICE rd_vector rd_load_vector(const void *from)
+{
+    return *(const rd_vector *)from;
+}
+RD_DEVICE void rd_store_vector(void *to, rd_vector v)
+{
+    *(rd_vector *)to = v;
+}
 #endif
 
 #endif

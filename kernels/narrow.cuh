@@ -11,8 +11,9 @@ template <int EXPONENT, int FRACTION> struct rd_narrow {
     static constexpr uint32_t sign = 1u << (EXPONENT + FRACTION), infinity = ((1u << EXPONENT) - 1) << FRACTION;
 };
 
-/* What the bits say, those of infinities and NaN included, in a format that has them. The magnitude, put where a float32
- * has it, lacks the difference of the two biases; where the exponent is 0 it counts in units of the smallest number. */
+/* What the bits say, those of infinities and NaN included, in a format that has them. The magnitude, put where a
+ * float32 has it, lacks the difference of the two biases; where the exponent is 0 it counts in units of the smallest
+ * number. */
 template <int EXPONENT, int FRACTION> RD_DEVICE float rd_narrow_value(uint32_t bits)
 {
     typedef rd_narrow<EXPONENT, FRACTION> narrow;
@@ -26,9 +27,9 @@ template <int EXPONENT, int FRACTION> RD_DEVICE float rd_narrow_value(uint32_t b
     return rd_bits_as<float>(word | (bits & narrow::sign) << (31 - EXPONENT - FRACTION));
 }
 
-/* The magnitude of what is no NaN, rounded to nearest even. Beyond infinity's where it is beyond the largest number. Below
- * the smallest normal number: added to the number whose last bit is worth the format's smallest one, it is rounded
- * there. */
+/* The magnitude of what is no NaN, rounded to nearest even. Beyond infinity's where it is beyond the largest number.
+ * Below the smallest normal number: added to the number whose last bit is worth the format's smallest one, it is
+ * rounded there. */
 template <int EXPONENT, int FRACTION> RD_DEVICE uint32_t rd_narrow_magnitude(float value)
 {
     typedef rd_narrow<EXPONENT, FRACTION> narrow;

@@ -4,9 +4,8 @@
  *
  *   lane          in what its sums are taken: float32 for a float that is narrower, else the type itself
  *   bits          an unsigned integer as wide as an element in memory
- *   value, store  from the one to the other. store makes every NaN the canonical one; exact: it is a maximum or minimum,
- *                 which is one of the terms
- *   add, multiply, larger, smaller, scale, divide    on lanes
+ *   value, store  from the one to the other. store makes every NaN the canonical one; exact: it is a maximum or
+ * minimum, which is one of the terms add, multiply, larger, smaller, scale, divide    on lanes
  *
  * src/reduce/reduce.h says what the bits must be.
  */
@@ -40,8 +39,8 @@ typedef rd_integer<uint64_t, uint64_t, uint64_t> rd_uint64;
 
 /* ---- Floats ----------------------------------------------------------------------------------------------------- */
 
-/* Arithmetic in Lane, whose bits are Word. A NaN wins, and +0 is above -0: of two that are equal, a maximum has the sign
- * only if both have it, a minimum if one has it. */
+/* Arithmetic in Lane, whose bits are Word. A NaN wins, and +0 is above -0: of two that are equal, a maximum has the
+ * sign only if both have it, a minimum if one has it. */
 template <class Lane, class Word> struct rd_real {
     typedef Lane lane;
     RD_DEVICE lane add(lane a, lane b) { return a + b; }
@@ -88,10 +87,11 @@ struct rd_bfloat16 : rd_real<float, uint32_t> {
     }
 };
 
-/* The float8 types are float16 with bits missing: e5m2 its upper byte; e4m3's magnitude, one place lower, is one that is
- * 2^-8 times as large. Beyond the largest number, which has the bits LARGEST, a result becomes that; only a maximum or
- * minimum may be INFINITE. */
-template <int EXPONENT, int FRACTION, int LARGEST, int INFINITE, int NAN_BITS> struct rd_float8 : rd_real<float, uint32_t> {
+/* The float8 types are float16 with bits missing: e5m2 its upper byte; e4m3's magnitude, one place lower, is one that
+ * is 2^-8 times as large. Beyond the largest number, which has the bits LARGEST, a result becomes that; only a maximum
+ * or minimum may be INFINITE. */
+template <int EXPONENT, int FRACTION, int LARGEST, int INFINITE, int NAN_BITS>
+struct rd_float8 : rd_real<float, uint32_t> {
     typedef uint8_t bits;
     RD_DEVICE float value(bits b)
     {

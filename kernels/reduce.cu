@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * reduce.cu - one pass over one slice: reads every source once, writes every output once. A kernel for each element type.
+ * reduce.cu - one pass over one slice: reads every source once, writes every output once. A kernel for each element
+ * type.
  *
  * A thread takes 16 bytes of elements at a time, and the threads of a block neighbouring ones. Addresses need no
  * alignment: the elements ahead of where output[0] is aligned, and those behind the last 16 bytes, one thread takes as
@@ -22,7 +23,7 @@ template <class Word> RD_DEVICE rd_vector rd_gather(const unsigned char *from)
 {
     rd_vector v = {{0, 0, 0, 0}};
     RD_UNROLL
-    for (int i = 0; i < 16; i += sizeof(Word)) v.word[i / 4] |= (uint32_t)*(const Word *)(from + i) << i % 4 * 8;
+    for (int i = 0; i < 16; i += sizeof(Word)) v.word[i / 4] |= (uint32_t) * (const Word *)(from + i) << i % 4 * 8;
     return v;
 }
 template <class Word> RD_DEVICE void rd_scatter(unsigned char *to, rd_vector v)
@@ -56,11 +57,16 @@ template <bool WHOLE> RD_DEVICE rd_vector rd_load(const unsigned char *from, int
 }
 template <bool WHOLE> RD_DEVICE void rd_store(unsigned char *to, rd_vector v, int bytes)
 {
-    if (!WHOLE) rd_store_some(to, v, bytes);
-    else if ((uintptr_t)to % 16 == 0) rd_store_vector(to, v);
-    else if ((uintptr_t)to % 4 == 0) rd_scatter<uint32_t>(to, v);
-    else if ((uintptr_t)to % 2 == 0) rd_scatter<uint16_t>(to, v);
-    else rd_scatter<uint8_t>(to, v);
+    if (!WHOLE)
+        rd_store_some(to, v, bytes);
+    else if ((uintptr_t)to % 16 == 0)
+        rd_store_vector(to, v);
+    else if ((uintptr_t)to % 4 == 0)
+        rd_scatter<uint32_t>(to, v);
+    else if ((uintptr_t)to % 2 == 0)
+        rd_scatter<uint16_t>(to, v);
+    else
+        rd_scatter<uint8_t>(to, v);
 }
 
 /* Element i of a vector. */
@@ -75,7 +81,8 @@ template <class Bits> RD_DEVICE void rd_set_element(rd_vector &v, int i, Bits bi
     if (sizeof(Bits) == 8) v.word[(2 * i + 1) % 4] = (uint32_t)((uint64_t)bits >> 32);
 }
 
-/* ---- One piece: `n` elements from element `at` on, WHOLE: as many as there can be ----------------------------------- */
+/* ---- One piece: `n` elements from element `at` on, WHOLE: as many as there can be -----------------------------------
+ */
 
 /* Elements of Stored, as lanes or from lanes of Type. A piece in the wide type is several vectors. */
 template <class Stored, int ELEMENTS, bool WHOLE, class Lane>
@@ -106,7 +113,8 @@ RD_DEVICE void rd_store_piece(const rd_reduce_args &args, uint64_t at, int n, co
 
 /* Term k. rd_float32 stands for the wide type, which only narrow types have. */
 template <class Type, bool WHOLE>
-RD_DEVICE void rd_term(const rd_reduce_args &args, int k, uint64_t at, int n, typename Type::lane to[rd_shape<Type>::elements])
+RD_DEVICE void rd_term(const rd_reduce_args &args, int k, uint64_t at, int n,
+                       typename Type::lane to[rd_shape<Type>::elements])
 {
     const int elements = rd_shape<Type>::elements;
     if (rd_shape<Type>::narrow && k == 0 && args.first_wide)
@@ -161,8 +169,11 @@ template <class Type> RD_DEVICE void rd_reduce_all(const rd_reduce_args &args)
     if (tail < args.count) rd_piece<Type, false>(args, tail, (int)(args.count - tail));
 }
 
-#define RD_REDUCE(type) \
-    RD_KERNEL(rd_reduce_##type, rd_reduce_args, RD_REDUCE_THREADS) { rd_reduce_all<rd_##type>(args); }
+#define RD_REDUCE(type)                                                                                                \
+    RD_KERNEL(rd_reduce_##type, rd_reduce_args, RD_REDUCE_THREADS)                                                     \
+    {                                                                                                                  \
+        rd_reduce_all<rd_##type>(args);                                                                                \
+    }
 RD_REDUCE(int8)
 RD_REDUCE(uint8)
 RD_REDUCE(int32)

@@ -7,11 +7,11 @@
 
 #include <stdint.h>
 
-#define RD_REDUCE_TERMS 64    /* sources, and outputs, at most */
+#define RD_REDUCE_TERMS   64  /* sources, and outputs, at most */
 #define RD_REDUCE_THREADS 256 /* of a block, at most */
 
-/* One pass over one slice; src/reduce/reduce.h has the words of rd_pass and rd_reduction, which these are. Every address
- * is one that the GPU can reach, with no alignment asked for. */
+/* One pass over one slice; src/reduce/reduce.h has the words of rd_pass and rd_reduction, which these are. Every
+ * address is one that the GPU can reach, with no alignment asked for. */
 typedef struct rd_reduce_args {
     uint64_t count;
     double scale, divisor;

@@ -48,6 +48,9 @@ static void connect_pair(world *w, int from, int to, const rondo_transport *tran
         sender = w->options.wrap(sender);
         receiver = w->options.wrap(receiver);
     }
+    bool slots = sender->caps & RONDO_LINK_SLOTS;
+    if (!slots && w->options.engine && w->options.engine(from)) sender = rd_stage_wrap(sender, RD_SENDER);
+    if (!slots && w->options.engine && w->options.engine(to)) receiver = rd_stage_wrap(receiver, RD_RECEIVER);
     out->link = sender;
     in->link = receiver;
 }
@@ -145,6 +148,7 @@ void world_start_rank(world *w, int r, const world_call *call, uint64_t seed)
     op->steps = w->steps[r];
     op->reduction = reduction;
     op->wiring = &w->wiring[r];
+    op->engine = w->options.engine ? w->options.engine(r) : NULL;
     op->buffers = (rd_buffers){call->send[r], keeps ? call->recv[r] : NULL,
                                c != RONDO_COLL_ALL_GATHER && c != RONDO_COLL_GATHER,
                                c != RONDO_COLL_REDUCE_SCATTER && c != RONDO_COLL_REDUCE && c != RONDO_COLL_SCATTER};

@@ -22,6 +22,7 @@ typedef struct world_options {
     const rondo_transport *(*transport)(int from); /* of the ring link from rank `from` to the next */
     rondo_link *(*wrap)(rondo_link *link);   /* every end passes through it, unless NULL */
     const int32_t *order;                    /* NULL: rank order */
+    rd_engine *(*engine)(int rank);          /* carries out the rank's passes, over slots; NULL, or gives it: none */
 } world_options;
 
 typedef struct world {

@@ -30,6 +30,8 @@ void rd_op_start(rd_op *op)
 {
     op->failure = RONDO_LINK_OK;
     op->failed = NULL;
+    op->engine_failed = false;
+    op->own_ticket = 0;
     op->by = executor(op);
     switch (op->by) {
     case RD_BY_ITSELF: break;
@@ -47,9 +49,16 @@ void rd_op_start(rd_op *op)
 static rd_progress move_own(rd_op *op)
 {
     size_t bytes = op->plan.count * op->reduction->bytes;
-    if (bytes && op->buffers.output && op->buffers.output != op->buffers.input)
+    if (!bytes || !op->buffers.output || op->buffers.output == op->buffers.input) return RD_DONE;
+    if (!op->engine) {
         memmove(op->buffers.output, op->buffers.input, bytes);
-    return RD_DONE;
+        return RD_DONE;
+    }
+    if (op->own_ticket) return rd_engine_done(op->engine, op->own_ticket) ? RD_DONE : RD_IDLE;
+    rondo_link_result r = rd_op_copy(op, op->buffers.output, NULL, op->buffers.input, bytes, false);
+    if (r != RONDO_LINK_OK) return rd_op_fail(op, NULL, r);
+    op->own_ticket = op->engine->given;
+    return RD_MOVED;
 }
 
 rd_progress rd_op_advance(rd_op *op)
@@ -99,7 +108,8 @@ bool rd_op_foreign(const rd_op *op, const rd_wire *wire, uint64_t also)
     rondo_link *link = wire->link;
     uint64_t signature, bytes;
     void *place;
-    if (!(link->caps & RONDO_LINK_SLOTS) || link->ops->peek(link, 0, op->signature, &place) != RONDO_LINK_MISMATCH)
+    if ((link->caps & (RONDO_LINK_SLOTS | RONDO_LINK_STAGED)) != RONDO_LINK_SLOTS ||
+        link->ops->peek(link, 0, op->signature, &place) != RONDO_LINK_MISMATCH)
         return false;
     link->ops->seen(link, &signature, &bytes); /* a mismatch of the size alone is for those who know it */
     return signature != op->signature && signature != also;
@@ -123,8 +133,11 @@ rd_progress rd_op_look(rd_op *op)
     return wire ? rd_op_fail(op, wire, RONDO_LINK_MISMATCH) : RD_IDLE;
 }
 
+/* What an engine was given before it failed will not touch memory any more. */
 bool rd_op_withdraw(rd_op *op)
 {
+    if (op->engine && !rd_engine_done(op->engine, op->engine->given))
+        return op->engine->ops->check(op->engine) != RONDO_SUCCESS;
     return op->by != RD_BY_FLAT || rd_flat_withdraw(op);
 }
 
@@ -160,6 +173,12 @@ const unsigned char *rd_op_input(const rd_op *op, int32_t chunk, rondo_range par
 unsigned char *rd_op_output(const rd_op *op, int32_t chunk, rondo_range part)
 {
     return op->buffers.output ? op->buffers.output + offset(op, chunk, part, op->buffers.output_whole) : NULL;
+}
+
+rondo_link_result rd_op_engine_failed(rd_op *op)
+{
+    op->engine_failed = true;
+    return RONDO_LINK_BROKEN;
 }
 
 rd_progress rd_op_fail(rd_op *op, const rd_wire *wire, rondo_link_result why)

@@ -3,7 +3,7 @@
  * exec.h - carrying out a plan over links. Knows steps, counters, links and addresses; not which transport, not rank
  * order, not time. Nothing here blocks.
  *   exec.c      an operation as a whole: start, advance, arm, what it waits for
- *   ring.c      steps that go to one neighbour and come from the other
+ *   ring.c      steps that go to one neighbour and come from the other; event.h: their order
  *   flat.c      steps that meet every rank of the host at once
  *   exchange.c  the same for short messages, in one hop
  *   peers.c     transfers between this rank and others, all at once
@@ -12,6 +12,7 @@
 #ifndef RD_RING_EXEC_H
 #define RD_RING_EXEC_H
 
+#include "reduce/engine.h"
 #include "reduce/reduce.h"
 #include "ring/trace.h"
 #include "rondo_plan.h"
@@ -32,6 +33,8 @@
 typedef struct rd_wire {
     rondo_link *link;  /* of peers also NULL, until it is made */
     uint64_t used; /* slices sent, or consumed */
+    /* of peers with an engine: slices that it was given, at most RD_BLOCK more than are used, and when they are done */
+    uint64_t begun, tickets[RD_BLOCK];
     /* of peers: the transfers that are not done, oldest first; the next wire that has some; what poll said last */
     struct rd_transfer *first, *last;
     struct rd_wire *after;
@@ -98,17 +101,28 @@ typedef struct rd_flow {
     uint64_t post_first, post_slice; /* of the next receive to post (wires in without slots) */
     int32_t post_step;
     uint64_t posted, applied, sent;
+    uint64_t begun;                  /* events that an engine was given */
     uint64_t comes;                  /* how many slices this operation receives: applied <= comes */
     uint64_t out_done, in_count; /* what the links' poll said last */
     bool opens, opened, met;     /* the plan's opening: goes by this channel; was sent; the predecessor's was taken */
     rd_parts parts;
     size_t part_bytes;
-    enum { RD_FREE, RD_NEEDS_IN, RD_NEEDS_OUT } blocked;
+    enum { RD_FREE, RD_NEEDS_IN, RD_NEEDS_OUT, RD_NEEDS_ENGINE } blocked;
     bool in_refused, out_refused; /* recv, send said AGAIN: watch the link even if nothing is under way on it */
     bool worked;                  /* what the event sends is ready ... */
     void *place;                  /* ... here, and the link has yet to take it */
     bool done;
 } rd_flow;
+
+/* With an engine the order is walked twice: by what it is given, as above, and by what it has done. applied and sent
+ * belong to the second walk.   ended <= begun <= ended + RD_BLOCK */
+typedef struct rd_behind {
+    uint64_t first, slice; /* of the next event to end */
+    int32_t event;
+    uint64_t ended;             /* events */
+    uint64_t reading;           /* slices that are read and not released */
+    uint64_t tickets[RD_BLOCK]; /* when the events that are begun and not ended will be done */
+} rd_behind;
 
 /* Flat: for every slice publish to all, reduce one's own chunk from all, collect the sums from all.
  *   collected <= reduced' <= published <= collected + ahead      (reduced' : on the slowest peer) */
@@ -157,16 +171,21 @@ typedef struct rd_op {
     rd_transfer *transfers; /* of peers: the caller's; see rd_peers_transfers and rd_op_transfers */
     int transfer_count;
     rd_trace *trace; /* NULL: none */
+    rd_engine
+        *engine; /* carries out the passes, on links that all have slots; NULL: the caller's thread does, at once */
     enum rd_executor by; /* who carries out the plan */
     size_t slice_elements;
     int block;
     rd_flow flow[RD_MAX_CHANNELS];
+    rd_behind behind[RD_MAX_CHANNELS]; /* its flows, with an engine */
     rd_flat flat;
     rd_exchange exchange;
     rd_peers peers;
+    uint64_t own_ticket; /* of an engine: its own chunk has been copied; 0: it has not been asked to */
     /* of a failure, and for messages */
     rondo_link_result failure;
-    const rd_wire *failed;
+    const rd_wire *failed; /* NULL: what failed is no link: the engine, or a bug of the executor */
+    bool engine_failed;    /* this thread's last error says how */
 } rd_op;
 
 /* The transfers of a gather, scatter or all-to-all, whose plan, steps, buffers, reduction and signature are set: fills in
@@ -195,8 +214,8 @@ rd_progress rd_op_arm(rd_op *op, rondo_bell *bell);
  * where this operation's is expected, on whatever wire? RD_FAILED: yes, a mismatch; RD_IDLE: no. */
 rd_progress rd_op_look(rd_op *op);
 
-/* An operation that ends early: takes back memory of this rank that peers reach directly. false: one touches it just now,
- * ask again. After true the caller's buffers are the caller's. */
+/* An operation that ends early: takes back memory of this rank that peers reach directly, and waits for what the engine
+ * has been given. false: one touches it just now, ask again. After true the caller's buffers are the caller's. */
 bool rd_op_withdraw(rd_op *op);
 
 /* After RD_IDLE: a rank that the operation waits for, and whether to receive from it (else for room to send): the one whose
@@ -208,8 +227,28 @@ const unsigned char *rd_op_input(const rd_op *op, int32_t chunk, rondo_range par
 unsigned char *rd_op_output(const rd_op *op, int32_t chunk, rondo_range part);
 rd_progress rd_op_fail(rd_op *op, const rd_wire *wire, rondo_link_result why);
 
-/* The next slice on a wire that this operation is not through with is of another call; `also` is a second signature that
- * this one goes by. Never so on a wire without slots: there a mismatch ends a receive that is posted. */
+/* A pass, here or by the engine. BROKEN: by the engine, which failed. */
+rondo_link_result rd_op_engine_failed(rd_op *op);
+static inline rondo_link_result rd_op_reduce(rd_op *op, const rd_pass *pass)
+{
+    if (op->engine)
+        return rd_engine_reduce(op->engine, op->reduction, pass) == RONDO_SUCCESS ? RONDO_LINK_OK
+                                                                                  : rd_op_engine_failed(op);
+    rd_reduce(op->reduction, pass);
+    return RONDO_LINK_OK;
+}
+static inline rondo_link_result rd_op_copy(rd_op *op, void *to, void *also, const void *from, size_t bytes, bool touch)
+{
+    if (op->engine)
+        return rd_engine_copy(op->engine, to, also, from, bytes) == RONDO_SUCCESS ? RONDO_LINK_OK
+                                                                                  : rd_op_engine_failed(op);
+    rd_copy(to, also, from, bytes, touch);
+    return RONDO_LINK_OK;
+}
+
+/* The next slice on a wire that this operation is not through with is of another call; `also` is a second signature
+ * that this one goes by. Never so on a wire without slots of its own: there a mismatch ends a receive that is posted.
+ */
 bool rd_op_foreign(const rd_op *op, const rd_wire *wire, uint64_t also);
 
 void rd_ring_start(rd_op *op, rd_flow *flow, int channel);

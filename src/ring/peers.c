@@ -12,6 +12,7 @@
 #include "ring/exec.h"
 
 #define SLOTS(wire) ((wire)->link->caps & RONDO_LINK_SLOTS)
+#define STAGED(wire) ((wire)->link->caps & RONDO_LINK_STAGED)
 #define HOME_PIECE (256 * 1024) /* bytes of a rank's own chunk that it copies in one advance */
 
 static void append(rd_op *op, rd_transfer *t)
@@ -27,7 +28,7 @@ static void append(rd_op *op, rd_transfer *t)
         return;
     }
     wire->first = wire->last = t;
-    wire->counted = wire->used;
+    wire->counted = wire->begun = wire->used;
     wire->after = peers->busy ? peers->served->after : wire;
     if (peers->busy) peers->served->after = wire;
     peers->served = wire;
@@ -217,29 +218,109 @@ static rondo_link_result by_memory(rd_op *op, rd_wire *wire)
     return r > RONDO_LINK_AGAIN ? r : moved ? RONDO_LINK_OK : RONDO_LINK_AGAIN;
 }
 
+/* ---- slots that an engine fills and empties, or that are staged ---- */
+
+/* Begins the next slice of the oldest transfer that is not all begun; OK, too, when there is none, or no more may be.
+ */
+static rondo_link_result begin_slice(rd_op *op, rd_wire *wire, bool *moved)
+{
+    rd_transfer *t = wire->first;
+    while (t && t->begun == t->slices) t = t->next;
+    uint64_t ahead = wire->begun - wire->used;
+    if (!t || ahead == RD_BLOCK) return RONDO_LINK_OK;
+    const rondo_link_ops *ops = wire->link->ops;
+    size_t bytes = slice_bytes(t, t->begun);
+    void *place;
+    rondo_link_result r;
+    if (t->sends)
+        r = ops->reserve(wire->link, bytes, &place);
+    else if (!ahead)
+        r = ops->peek(wire->link, bytes, t->signature, &place);
+    else if (!ops->peek_ahead)
+        return RONDO_LINK_OK;
+    else
+        r = ops->peek_ahead(wire->link, (uint32_t)ahead, bytes, t->signature, &place);
+    if (r != RONDO_LINK_OK) return r;
+    unsigned char *at = slice_at(t, t->begun);
+    if (bytes && t->sends)
+        r = rd_op_copy(op, place, NULL, at, bytes, false);
+    else if (bytes)
+        r = rd_op_copy(op, at, NULL, place, bytes, wire->link->caps & RONDO_LINK_TOUCH);
+    if (r != RONDO_LINK_OK) return r;
+    wire->tickets[wire->begun++ % RD_BLOCK] = op->engine ? op->engine->given : 0;
+    t->begun++;
+    *moved = true;
+    return RONDO_LINK_OK;
+}
+
+/* Passes on what has been done of that: a slot that is filled to the peer, or one that is empty back to it. */
+static rondo_link_result end_slices(rd_op *op, rd_wire *wire, bool *moved)
+{
+    while (wire->used < wire->begun) {
+        if (op->engine && !rd_engine_done(op->engine, wire->tickets[wire->used % RD_BLOCK])) break;
+        rd_transfer *t = wire->first;
+        const rondo_link_ops *ops = wire->link->ops;
+        rondo_link_result r =
+            t->sends ? ops->commit(wire->link, slice_bytes(t, t->done), t->signature) : ops->release(wire->link);
+        if (r != RONDO_LINK_OK) return r;
+        record(op, t, t->done);
+        wire->used++;
+        slice_done(wire);
+        *moved = true;
+    }
+    return RONDO_LINK_OK;
+}
+
+/* What was committed to staged slots leaves them only when polled. */
+static bool lingers(const rd_wire *wire)
+{
+    return STAGED(wire) && wire->last->sends && wire->counted < wire->used;
+}
+
+static rondo_link_result by_turns(rd_op *op, rd_wire *wire)
+{
+    bool moved = false;
+    rondo_link_result r = begin_slice(op, wire, &moved);
+    if (r <= RONDO_LINK_AGAIN) {
+        rondo_link_result ended = end_slices(op, wire, &moved);
+        if (ended != RONDO_LINK_OK) r = ended;
+    }
+    if (r <= RONDO_LINK_AGAIN && lingers(wire)) {
+        uint64_t before = wire->counted;
+        r = wire->link->ops->poll(wire->link, &wire->counted);
+        moved = moved || wire->counted > before;
+    }
+    return r > RONDO_LINK_AGAIN ? r : moved ? RONDO_LINK_OK : RONDO_LINK_AGAIN;
+}
+
 /* ---- progress ---- */
 
-/* A rank's chunk for itself, a piece at a time. */
-static bool keep_own(rd_op *op)
+/* A rank's chunk for itself, a piece at a time, or by the engine as a whole. */
+static rondo_link_result keep_own(rd_op *op, bool *kept)
 {
+    *kept = false;
     const rondo_plan *plan = &op->plan;
     rd_peers *peers = &op->peers;
-    if (plan->collective == RONDO_COLLECTIVES) return false;
-    if (plan->collective != RONDO_COLL_ALL_TO_ALL && plan->rank != plan->root) return false;
+    if (plan->collective == RONDO_COLLECTIVES) return RONDO_LINK_OK;
+    if (plan->collective != RONDO_COLL_ALL_TO_ALL && plan->rank != plan->root) return RONDO_LINK_OK;
     rondo_range own = rondo_chunk(plan, plan->rank);
     size_t left = own.count * op->reduction->bytes - peers->home;
     const unsigned char *from = rd_op_input(op, plan->rank, own);
     unsigned char *to = rd_op_output(op, plan->rank, own);
-    if (!left || from == to) return false;
-    if (left > HOME_PIECE) left = HOME_PIECE;
-    rd_copy(to + peers->home, NULL, from + peers->home, left, false);
+    if (!left || from == to) return RONDO_LINK_OK;
+    if (!op->engine && left > HOME_PIECE) left = HOME_PIECE;
+    rondo_link_result r = rd_op_copy(op, to + peers->home, NULL, from + peers->home, left, false);
+    if (r != RONDO_LINK_OK) return r;
+    if (op->engine) op->own_ticket = op->engine->given;
     peers->home += left;
-    return true;
+    *kept = true;
+    return RONDO_LINK_OK;
 }
 
 static rondo_link_result serve(rd_op *op, rd_wire *wire)
 {
     if (!SLOTS(wire)) return by_memory(op, wire);
+    if (op->engine || STAGED(wire)) return by_turns(op, wire);
     return wire->first->sends ? fill_slot(op, wire) : empty_slot(op, wire);
 }
 
@@ -247,21 +328,24 @@ static rondo_link_result serve(rd_op *op, rd_wire *wire)
 rd_progress rd_peers_advance(rd_op *op)
 {
     rd_peers *peers = &op->peers;
-    bool kept = keep_own(op);
+    bool kept;
     int turn = 0;
+    if (keep_own(op, &kept) != RONDO_LINK_OK) return rd_op_fail(op, NULL, RONDO_LINK_BROKEN);
     for (int idle = 0; turn < RD_TURN && idle < peers->busy;) {
         rd_wire *wire = peers->served->after;
         rondo_link_result r = serve(op, wire);
-        if (r > RONDO_LINK_AGAIN) return rd_op_fail(op, wire, r);
+        if (r > RONDO_LINK_AGAIN) return rd_op_fail(op, op->engine_failed ? NULL : wire, r);
         if (r == RONDO_LINK_OK) turn++;
         idle = r == RONDO_LINK_OK ? 0 : idle + 1;
-        if (wire->first) peers->served = wire;
+        if (wire->first || lingers(wire))
+            peers->served = wire;
         else {
             peers->served->after = wire->after;
             peers->busy--;
         }
     }
-    if (!kept && !peers->busy && !peers->unlinked) return RD_DONE;
+    bool has_own = !op->own_ticket || rd_engine_done(op->engine, op->own_ticket);
+    if (!kept && !peers->busy && !peers->unlinked && has_own) return RD_DONE;
     return kept || turn ? RD_MOVED : RD_IDLE;
 }
 
@@ -270,7 +354,8 @@ rondo_link_result rd_peers_arm(rd_op *op, rondo_bell *bell, const rd_wire **whic
     rd_wire *wire = op->peers.served;
     for (int i = 0; i < op->peers.busy; i++, wire = wire->after) {
         *which = wire;
-        uint64_t seen = !SLOTS(wire) ? wire->counted : wire->first->sends ? wire->used - wire->link->slots : wire->used;
+        bool counts = !SLOTS(wire) || (STAGED(wire) && wire->last->sends);
+        uint64_t seen = counts ? wire->counted : wire->first->sends ? wire->used - wire->link->slots : wire->used;
         rondo_link_result r = wire->link->ops->arm(wire->link, bell, seen);
         if (r != RONDO_LINK_AGAIN) return r;
     }

@@ -7,32 +7,14 @@
  * sends from the user's memory, and receives into it whatever replaces what is there; what is to be added lands in
  * scratch.
  */
-#include "ring/exec.h"
+#include "ring/event.h"
 
 #define SLOTS(wire) ((wire)->link->caps & RONDO_LINK_SLOTS)
+#define STAGED(wire) ((wire)->link->caps & RONDO_LINK_STAGED)
+/* Moves only when polled: no slots, or staged ones. */
+#define POLLED(wire) (((wire)->link->caps & (RONDO_LINK_SLOTS | RONDO_LINK_STAGED)) != RONDO_LINK_SLOTS)
 
 static unsigned char nothing[1]; /* where empty slices of an opening lie */
-
-/* What one event does. */
-typedef struct rd_event {
-    bool receives, sends;
-    rondo_step in, out;     /* the steps that bring and that send */
-    rondo_range part;       /* of the message */
-    size_t in_bytes, out_bytes;
-} rd_event;
-
-static size_t wire_bytes(const rd_op *op, rondo_range part, bool wide)
-{
-    return part.count * (wide ? op->reduction->wide_bytes : op->reduction->bytes);
-}
-
-/* Slice `slice` of the channel's part of a chunk; empty past its end. */
-static rondo_range piece(const rd_op *op, const rd_flow *flow, int32_t chunk, uint64_t slice)
-{
-    rondo_range all = rondo_split(rondo_chunk(&op->plan, chunk), (uint32_t)op->wiring->channels,
-                                  (uint32_t)flow->channel, RD_CHANNEL_GRAIN);
-    return rondo_slice(all, slice, op->slice_elements);
-}
 
 void rd_ring_start(rd_op *op, rd_flow *flow, int channel)
 {
@@ -42,6 +24,7 @@ void rd_ring_start(rd_op *op, rd_flow *flow, int channel)
     uint64_t most = rondo_split(longest, (uint32_t)wiring->channels, 0, RD_CHANNEL_GRAIN).count;
     *flow = (rd_flow){.out = wiring->ring_out[channel], .in = wiring->ring_in[channel],
                       .scratch = wiring->scratch[channel], .channel = channel};
+    if (op->engine) op->behind[channel] = (rd_behind){0};
     flow->slices = rondo_slices(most, op->slice_elements);
     flow->out_done = flow->out->used;
     flow->in_count = flow->in->used;
@@ -55,40 +38,6 @@ void rd_ring_start(rd_op *op, rd_flow *flow, int channel)
         uint64_t fit = wiring->slice_bytes / flow->part_bytes;
         flow->parts.count = fit < RD_PARTS ? (uint32_t)fit : RD_PARTS;
     }
-}
-
-/* The next (first, index, slice) in the order of exec.h, index running from 0 to last. */
-static void next(const rd_op *op, const rd_flow *flow, uint64_t *first, int32_t *index, uint64_t *slice, int32_t last)
-{
-    if (++*slice < flow->slices && *slice < *first + (uint64_t)op->block) return;
-    if (++*index <= last) {
-        *slice = *first;
-        return;
-    }
-    *index = 0;
-    *first += (uint64_t)op->block;
-    *slice = *first;
-}
-
-static rd_event event_here(const rd_op *op, const rd_flow *flow)
-{
-    rd_event e = {0};
-    int32_t chunk = -1;
-    if (flow->event > 0) {
-        e.in = op->steps[flow->event - 1];
-        e.receives = e.in.recv_from >= 0;
-        if (e.receives) chunk = e.in.recv_chunk;
-    }
-    if (flow->event < op->plan.steps) {
-        e.out = op->steps[flow->event];
-        e.sends = e.out.send_to >= 0;
-        if (e.sends) chunk = e.out.send_chunk;
-    }
-    if (chunk < 0) return e;
-    e.part = piece(op, flow, chunk, flow->slice);
-    e.in_bytes = wire_bytes(op, e.part, e.receives && e.in.recv_wide);
-    e.out_bytes = wire_bytes(op, e.part, e.sends && e.out.send_wide);
-    return e;
 }
 
 /* ---- parts of the scratch ---- */
@@ -113,41 +62,64 @@ static bool part_take(rd_flow *flow)
 
 static bool lands_in_output(const rondo_step *step) { return step->action == RONDO_REPLACE; }
 
-/* Posts receives on a wire without slots, as far ahead as there are places for what comes. An opening is the first,
- * also on a rank that takes it last: until then no slice of another call can come unseen. */
+/* The next slice that shall come: to `to`, or, where slots are staged, into the next slot. */
+static rondo_link_result post(rd_op *op, rd_flow *flow, void *to, size_t bytes)
+{
+    rondo_link *link = flow->in->link;
+    rondo_link_result r;
+    if (STAGED(flow->in)) {
+        r = link->ops->peek_ahead(link, (uint32_t)(flow->posted - flow->applied), bytes, op->signature, &to);
+        if (r == RONDO_LINK_AGAIN) r = RONDO_LINK_OK; /* it is not there yet */
+    } else {
+        r = link->ops->recv(link, to, bytes, op->signature);
+        flow->in_refused = r == RONDO_LINK_AGAIN;
+    }
+    flow->posted += r == RONDO_LINK_OK;
+    return r;
+}
+
+/* Posts receives on a wire that moves when polled, as far ahead as there are places for what comes. An opening is the
+ * first, also on a rank that takes it last: until then no slice of another call can come unseen. */
 static rondo_link_result post_receives(rd_op *op, rd_flow *flow)
 {
     rondo_link *link = flow->in->link;
     if (flow->opens && !flow->posted) {
-        rondo_link_result r = link->ops->recv(link, nothing, 0, op->signature);
-        flow->in_refused = r == RONDO_LINK_AGAIN;
+        rondo_link_result r = post(op, flow, nothing, 0);
         if (r != RONDO_LINK_OK) return r;
-        flow->posted++;
     }
     while (flow->post_first < flow->slices) {
         rondo_step step = op->steps[flow->post_step];
         if (step.recv_from >= 0) {
-            rondo_range part = piece(op, flow, step.recv_chunk, flow->post_slice);
-            bool direct = lands_in_output(&step);
+            rondo_range part = rd_piece(op, flow, step.recv_chunk, flow->post_slice);
+            bool direct = STAGED(flow->in) || lands_in_output(&step);
             if (flow->posted - flow->applied >= link->slots || (!direct && !part_take(flow))) return RONDO_LINK_OK;
             void *to = direct ? rd_op_output(op, step.recv_chunk, part) : part_at(flow, flow->parts.taken - 1);
-            rondo_link_result r = link->ops->recv(link, to, wire_bytes(op, part, step.recv_wide), op->signature);
-            flow->in_refused = r == RONDO_LINK_AGAIN;
+            rondo_link_result r = post(op, flow, to, rd_wire_bytes(op, part, step.recv_wide));
             if (r != RONDO_LINK_OK) {
                 if (!direct) flow->parts.taken--;
                 return r;
             }
-            flow->posted++;
         }
-        next(op, flow, &flow->post_first, &flow->post_step, &flow->post_slice, op->plan.steps - 1);
+        rd_next(op, flow, &flow->post_first, &flow->post_step, &flow->post_slice, op->plan.steps - 1);
     }
     return RONDO_LINK_OK;
+}
+
+/* Behind slices that the engine reads and that are not released yet. */
+static rondo_link_result peek_ahead(const rd_op *op, const rd_flow *flow, const rd_event *e, void **place)
+{
+    rondo_link *link = flow->in->link;
+    uint32_t ahead = (uint32_t)op->behind[flow->channel].reading;
+    if (ahead && !link->ops->peek_ahead) return RONDO_LINK_AGAIN;
+    return ahead ? link->ops->peek_ahead(link, ahead, e->in_bytes, op->signature, place)
+                 : link->ops->peek(link, e->in_bytes, op->signature, place);
 }
 
 /* The slice that the event receives, readable; AGAIN when it is not there yet. */
 static rondo_link_result arrived(rd_op *op, rd_flow *flow, const rd_event *e, void **place)
 {
     rondo_link *link = flow->in->link;
+    if (op->engine) return peek_ahead(op, flow, e, place);
     if (SLOTS(flow->in)) return link->ops->peek(link, e->in_bytes, op->signature, place);
     if (flow->in_count <= flow->in->used) return RONDO_LINK_AGAIN;
     *place = lands_in_output(&e->in) ? rd_op_output(op, e->in.recv_chunk, e->part) : part_at(flow, flow->parts.applied);
@@ -182,7 +154,7 @@ static rondo_link_result writable(rd_op *op, rd_flow *flow, const rd_event *e, v
     return RONDO_LINK_OK;
 }
 
-static rondo_link_result hand_over(rd_op *op, rd_flow *flow, const rd_event *e, const void *place)
+RD_HOT rondo_link_result hand_over(rd_op *op, rd_flow *flow, const rd_event *e, const void *place)
 {
     rondo_link *link = flow->out->link;
     rondo_link_result r = SLOTS(flow->out) ? link->ops->commit(link, e->out_bytes, op->signature)
@@ -197,27 +169,27 @@ static rondo_link_result hand_over(rd_op *op, rd_flow *flow, const rd_event *e, 
 /* ---- one event ---- */
 
 /* Out of place, a rank's own chunk of an all-gather or broadcast must also reach its own output. */
-static void send_own(rd_op *op, rd_flow *flow, const rd_event *e, void *place)
+static rondo_link_result send_own(rd_op *op, rd_flow *flow, const rd_event *e, void *place)
 {
     const unsigned char *own = rd_op_input(op, e->out.send_chunk, e->part);
     unsigned char *keep = NULL;
     if (op->plan.collective == RONDO_COLL_ALL_GATHER || op->plan.collective == RONDO_COLL_BROADCAST)
         keep = rd_op_output(op, e->out.send_chunk, e->part);
     if (keep == own) keep = NULL;
-    if (SLOTS(flow->out)) rd_copy(place, keep, own, e->out_bytes, false);
-    else if (keep) rd_copy(keep, NULL, own, e->out_bytes, false);
+    if (SLOTS(flow->out)) return rd_op_copy(op, place, keep, own, e->out_bytes, false);
+    return keep ? rd_op_copy(op, keep, NULL, own, e->out_bytes, false) : RONDO_LINK_OK;
 }
 
-static void move_on(rd_op *op, rd_flow *flow, const rd_event *e, void *in, void *place)
+static rondo_link_result move_on(rd_op *op, rd_flow *flow, const rd_event *e, void *in, void *place)
 {
     bool touch = flow->in->link->caps & RONDO_LINK_TOUCH;
     unsigned char *output = rd_op_output(op, e->in.recv_chunk, e->part);
     void *slot = e->sends && SLOTS(flow->out) ? place : NULL;
-    if (in != output) rd_copy(output, slot, in, e->in_bytes, touch);
-    else if (slot) rd_copy(slot, NULL, in, e->in_bytes, false);
+    if (in != output) return rd_op_copy(op, output, slot, in, e->in_bytes, touch);
+    return slot ? rd_op_copy(op, slot, NULL, in, e->in_bytes, false) : RONDO_LINK_OK;
 }
 
-static void add(rd_op *op, rd_flow *flow, const rd_event *e, void *in, void *place)
+static rondo_link_result add(rd_op *op, rd_flow *flow, const rd_event *e, void *in, void *place)
 {
     rd_pass pass;
     rd_pass_begin(&pass, e->part.count, 2);
@@ -230,10 +202,10 @@ static void add(rd_op *op, rd_flow *flow, const rd_event *e, void *in, void *pla
     pass.touch = flow->in->link->caps & RONDO_LINK_TOUCH;
     if (pass.finish) pass.output[pass.outputs++] = rd_op_output(op, e->in.recv_chunk, e->part);
     if (e->sends && (!pass.finish || place != pass.output[0])) pass.output[pass.outputs++] = place;
-    rd_reduce(op->reduction, &pass);
+    return rd_op_reduce(op, &pass);
 }
 
-static rondo_link_result consumed(rd_op *op, rd_flow *flow, const rd_event *e)
+RD_HOT rondo_link_result consumed(rd_op *op, rd_flow *flow, const rd_event *e)
 {
     bool from_scratch = !SLOTS(flow->out) && sums_in_scratch(op, e);
     if (SLOTS(flow->in)) {
@@ -249,9 +221,8 @@ static rondo_link_result consumed(rd_op *op, rd_flow *flow, const rd_event *e)
 
 static void record(const rd_op *op, const rd_flow *flow, const rd_event *e)
 {
-    if (e->receives)
-        rd_trace_received(op->trace, flow->event - 1, &e->in, e->part, e->in_bytes, flow->slice, flow->channel);
-    if (e->sends) rd_trace_sent(op->trace, flow->event, &e->out, e->part, e->out_bytes, flow->slice, flow->channel);
+    if (e->receives) rd_trace_received(op->trace, e->event - 1, &e->in, e->part, e->in_bytes, e->slice, flow->channel);
+    if (e->sends) rd_trace_sent(op->trace, e->event, &e->out, e->part, e->out_bytes, e->slice, flow->channel);
 }
 
 /* An exchange in place writes its sums where its own terms leave from: not before they have left. */
@@ -259,10 +230,10 @@ static bool still_leaving(const rd_op *op, const rd_flow *flow, const rd_event *
 {
     if (op->plan.algo != RONDO_ALGO_EXCHANGE || SLOTS(flow->out) || op->buffers.output != op->buffers.input) return false;
     uint64_t before = flow->out->used - flow->sent;
-    return e->receives && flow->out_done <= before + flow->slice;
+    return e->receives && flow->out_done <= before + e->slice;
 }
 
-/* Brings what the event sends to where it leaves from. */
+/* Brings what the event sends to where it leaves from, or has the engine do so. */
 static rondo_link_result work(rd_op *op, rd_flow *flow, const rd_event *e)
 {
     void *in = NULL, *place = NULL;
@@ -279,19 +250,23 @@ static rondo_link_result work(rd_op *op, rd_flow *flow, const rd_event *e)
         flow->blocked = RD_NEEDS_OUT;
         if ((r = writable(op, flow, e, in, &place)) != RONDO_LINK_OK) return r;
     }
-    if (!e->receives) send_own(op, flow, e, place);
-    else if (e->in.action == RONDO_REPLACE) move_on(op, flow, e, in, place);
-    else add(op, flow, e, in, place);
+    flow->blocked = RD_NEEDS_ENGINE;
+    if (!e->receives)
+        r = send_own(op, flow, e, place);
+    else if (e->in.action == RONDO_REPLACE)
+        r = move_on(op, flow, e, in, place);
+    else
+        r = add(op, flow, e, in, place);
+    if (r != RONDO_LINK_OK) return r;
     flow->worked = true;
     flow->place = place;
     return RONDO_LINK_OK;
 }
 
-static rondo_link_result run_event(rd_op *op, rd_flow *flow, const rd_event *e)
+/* What the event sends is there: on its way with it, and what was received is not needed any more. */
+RD_HOT rondo_link_result pass_on(rd_op *op, rd_flow *flow, const rd_event *e)
 {
     rondo_link_result r;
-    /* A link may say "try again" to a send; to add once more would not be the same. */
-    if (!flow->worked && (r = work(op, flow, e)) != RONDO_LINK_OK) return r;
     if (e->sends) {
         flow->blocked = RD_NEEDS_OUT;
         if ((r = hand_over(op, flow, e, flow->place)) != RONDO_LINK_OK) return r;
@@ -303,6 +278,49 @@ static rondo_link_result run_event(rd_op *op, rd_flow *flow, const rd_event *e)
     }
     flow->blocked = RD_FREE;
     if (op->trace) record(op, flow, e);
+    return RONDO_LINK_OK;
+}
+
+/* The event begins; to be passed on when it is done. */
+static void note_begun(rd_op *op, rd_flow *flow, const rd_event *e)
+{
+    rd_behind *behind = &op->behind[flow->channel];
+    flow->worked = false;
+    behind->tickets[flow->begun++ % RD_BLOCK] = op->engine->given;
+    behind->reading += e->receives;
+}
+
+static rondo_link_result run_event(rd_op *op, rd_flow *flow, const rd_event *e)
+{
+    if (op->engine && flow->begun - op->behind[flow->channel].ended == RD_BLOCK) {
+        flow->blocked = RD_NEEDS_ENGINE;
+        return RONDO_LINK_AGAIN;
+    }
+    /* A link may say "try again" to a send; to add once more would not be the same. */
+    if (!flow->worked) {
+        rondo_link_result r = work(op, flow, e);
+        if (r != RONDO_LINK_OK) return r;
+    }
+    if (!op->engine) return pass_on(op, flow, e);
+    note_begun(op, flow, e);
+    return RONDO_LINK_OK;
+}
+
+/* Passes on what the engine has done, in the order in which it was begun. All links have slots here, so that pass_on
+ * needs no place, and is never told to try again. */
+static __attribute__((noinline)) rondo_link_result end_events(rd_op *op, rd_flow *flow)
+{
+    rd_behind *behind = &op->behind[flow->channel];
+    while (behind->ended < flow->begun && rd_engine_done(op->engine, behind->tickets[behind->ended % RD_BLOCK])) {
+        rd_event e = rd_event_at(op, flow, behind->event, behind->slice);
+        if (e.receives || e.sends) {
+            rondo_link_result r = pass_on(op, flow, &e);
+            if (r != RONDO_LINK_OK) return r;
+            behind->reading -= e.receives;
+            behind->ended++;
+        }
+        rd_next(op, flow, &behind->first, &behind->event, &behind->slice, op->plan.steps);
+    }
     return RONDO_LINK_OK;
 }
 
@@ -361,12 +379,12 @@ static rondo_link_result poll_links(rd_op *op, rd_flow *flow)
 {
     rondo_link *in = flow->in->link, *out = flow->out->link;
     rondo_link_result r;
-    if (!SLOTS(flow->out) && flow->out->used > flow->out_done) {
+    if (POLLED(flow->out) && flow->out->used > flow->out_done) {
         r = out->ops->poll(out, &flow->out_done);
         flow->blocked = RD_NEEDS_OUT;
         if (r != RONDO_LINK_OK && flow->out_done < flow->out->used) return r;
     }
-    if (!SLOTS(flow->in)) {
+    if (POLLED(flow->in)) {
         r = post_receives(op, flow);
         flow->blocked = RD_NEEDS_IN;
         if (r <= RONDO_LINK_AGAIN && flow->posted > flow->applied) r = in->ops->poll(in, &flow->in_count);
@@ -384,14 +402,18 @@ static bool counters_hold(const rd_op *op, const rd_flow *flow)
 /* Everything that can change while a flow waits; it has moved if this has. */
 static uint64_t moves(const rd_flow *flow)
 {
-    return flow->sent + flow->applied + flow->posted + flow->out_done + flow->in_count;
+    return flow->sent + flow->applied + flow->posted + flow->out_done + flow->in_count + flow->begun;
 }
 
 /* Done when every send has left the user's memory. */
 static rondo_link_result at_the_end(rd_op *op, rd_flow *flow)
 {
+    if (op->engine && op->behind[flow->channel].ended < flow->begun) {
+        flow->blocked = RD_NEEDS_ENGINE;
+        return RONDO_LINK_AGAIN;
+    }
     rondo_link_result r = open_edge(op, flow, true);
-    if (r != RONDO_LINK_OK || SLOTS(flow->out) || flow->out_done >= flow->out->used) return r;
+    if (r != RONDO_LINK_OK || !POLLED(flow->out) || flow->out_done >= flow->out->used) return r;
     flow->blocked = RD_NEEDS_OUT;
     return RONDO_LINK_AGAIN;
 }
@@ -402,18 +424,20 @@ rd_progress rd_ring_advance(rd_op *op, rd_flow *flow)
     uint64_t before = moves(flow);
     for (int turn = 0; turn < RD_TURN; turn++) {
         rondo_link_result r = poll_links(op, flow);
+        if (r == RONDO_LINK_OK && op->engine) r = end_events(op, flow);
         bool through = flow->first >= flow->slices;
         if (r == RONDO_LINK_OK && through) r = at_the_end(op, flow);
         if (r == RONDO_LINK_OK && through) return RD_DONE;
         if (r == RONDO_LINK_OK) {
-            rd_event e = event_here(op, flow);
+            rd_event e = rd_event_at(op, flow, flow->event, flow->slice);
             r = open_edge(op, flow, e.receives);
             if (r == RONDO_LINK_OK && (e.receives || e.sends)) r = run_event(op, flow, &e);
         }
         if (r == RONDO_LINK_AGAIN) return moves(flow) > before ? RD_MOVED : RD_IDLE;
-        if (r != RONDO_LINK_OK) return rd_op_fail(op, flow->blocked == RD_NEEDS_IN ? flow->in : flow->out, r);
+        if (r != RONDO_LINK_OK)
+            return rd_op_fail(op, op->engine_failed ? NULL : flow->blocked == RD_NEEDS_IN ? flow->in : flow->out, r);
         if (!counters_hold(op, flow)) return rd_op_fail(op, NULL, RONDO_LINK_BROKEN);
-        next(op, flow, &flow->first, &flow->event, &flow->slice, op->plan.steps);
+        rd_next(op, flow, &flow->first, &flow->event, &flow->slice, op->plan.steps);
     }
     return RD_MOVED;
 }
@@ -422,12 +446,12 @@ rondo_link_result rd_ring_arm(rd_flow *flow, rondo_bell *bell)
 {
     rondo_link *in = flow->in->link, *out = flow->out->link;
     rondo_link_result r = RONDO_LINK_AGAIN;
-    /* A link without slots moves only when polled, so it is watched whatever the flow waits for. */
-    if (!SLOTS(flow->in) ? flow->posted > flow->applied : flow->blocked == RD_NEEDS_IN)
-        r = in->ops->arm(in, bell, SLOTS(flow->in) ? flow->in->used : flow->in_count);
+    /* A link that moves only when polled is watched whatever the flow waits for. */
+    if (POLLED(flow->in) ? flow->posted > flow->applied : flow->blocked == RD_NEEDS_IN)
+        r = in->ops->arm(in, bell, POLLED(flow->in) ? flow->in_count : flow->in->used);
     if (r != RONDO_LINK_AGAIN) return r;
-    if (!SLOTS(flow->out) ? flow->out->used > flow->out_done : flow->blocked == RD_NEEDS_OUT)
-        r = out->ops->arm(out, bell, SLOTS(flow->out) ? flow->out->used - out->slots : flow->out_done);
+    if (POLLED(flow->out) ? flow->out->used > flow->out_done : flow->blocked == RD_NEEDS_OUT)
+        r = out->ops->arm(out, bell, POLLED(flow->out) ? flow->out_done : flow->out->used - out->slots);
     return r;
 }
 

@@ -33,7 +33,7 @@ struct wire_offer {
     uint64_t process[2]; /* random, of the process */
     uint64_t number;
 };
-enum { VERSION = 2 };
+enum { VERSION = 2, PAGE = 4096 };
 
 static struct {
     pthread_mutex_t mutex;
@@ -131,7 +131,8 @@ static rondo_result loop_offer(const rondo_link_spec *spec, rondo_link **sender,
     size_t bytes = rd_slots_memory(spec->slots, spec->slot_bytes);
     struct end *end = calloc(1, sizeof *end);
     struct shared *shared = calloc(1, sizeof *shared);
-    void *memory = aligned_alloc(64, bytes);
+    /* Whole pages of its own: a GPU's driver makes pages reachable, and each once. */
+    void *memory = aligned_alloc(PAGE, (bytes + PAGE - 1) / PAGE * PAGE);
     if (!end || !shared || !memory) {
         result = rd_fail(RONDO_SYSTEM_ERROR, "no memory for a link of %zu bytes to rank %d", bytes, spec->peer);
         goto free_all;

@@ -127,6 +127,21 @@ rondo_link_result rd_slots_commit(rondo_link *link, size_t bytes, uint64_t signa
     return RONDO_LINK_OK;
 }
 
+rondo_link_result rd_slots_peek_ahead(rondo_link *link, uint32_t ahead, size_t bytes, uint64_t signature, void **place)
+{
+    rd_slots *end = (rd_slots *)link;
+    uint64_t slice = end->finished + ahead;
+    for (; end->counted <= slice; end->counted++) {
+        if (has_come(end, end->counted)) continue;
+        rondo_link_result result = not_come(end, end->counted);
+        if (result != RONDO_LINK_OK) return result;
+    }
+    rondo_slot *slot = slot_of(end, slice);
+    if (slot->signature != signature || slot->bytes != bytes) return RONDO_LINK_MISMATCH;
+    *place = rondo_slot_payload(slot, bytes);
+    return RONDO_LINK_OK;
+}
+
 rondo_link_result rd_slots_peek(rondo_link *link, size_t bytes, uint64_t signature, void **place)
 {
     rd_slots *end = (rd_slots *)link;

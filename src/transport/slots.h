@@ -57,6 +57,7 @@ rondo_result rd_slots_token(uint64_t token[2]);
 rondo_link_result rd_slots_reserve(rondo_link *link, size_t bytes, void **place);
 rondo_link_result rd_slots_commit(rondo_link *link, size_t bytes, uint64_t signature);
 rondo_link_result rd_slots_peek(rondo_link *link, size_t bytes, uint64_t signature, void **place);
+rondo_link_result rd_slots_peek_ahead(rondo_link *link, uint32_t ahead, size_t bytes, uint64_t signature, void **place);
 rondo_link_result rd_slots_release(rondo_link *link);
 rondo_link_result rd_slots_poll(rondo_link *link, uint64_t *count);
 rondo_link_result rd_slots_arm(rondo_link *link, rondo_bell *bell, uint64_t seen);
@@ -71,13 +72,13 @@ void rd_slots_seen(const rondo_link *link, uint64_t *signature, uint64_t *bytes)
     (RONDO_LINK_SLOTS | RONDO_LINK_RETURN | RONDO_LINK_TOUCH | RONDO_LINK_VIEW | RONDO_LINK_DIRECT)
 
 /* All operations of a slot link but for its name, how memory is reached directly, and how it is closed. */
-#define RD_SLOTS_OPS(transport, register_it, import_it, arm_it, close_end)                                          \
-    {                                                                                                               \
-        .size = sizeof(rondo_link_ops), .name = transport, .reserve = rd_slots_reserve, .commit = rd_slots_commit,  \
-        .peek = rd_slots_peek, .release = rd_slots_release, .poll = rd_slots_poll, .arm = arm_it,                   \
-        .view = rd_slots_view, .moved = rd_slots_moved, .register_memory = register_it, .import_memory = import_it,                          \
-        .withdraw = rd_slots_withdraw, .enter = rd_slots_enter, .leave = rd_slots_exit, .seen = rd_slots_seen,      \
-        .close = close_end                                                                                          \
+#define RD_SLOTS_OPS(transport, register_it, import_it, arm_it, close_end)                                             \
+    {                                                                                                                  \
+        .size = sizeof(rondo_link_ops), .name = transport, .reserve = rd_slots_reserve, .commit = rd_slots_commit,     \
+        .peek = rd_slots_peek, .release = rd_slots_release, .peek_ahead = rd_slots_peek_ahead, .poll = rd_slots_poll,  \
+        .arm = arm_it, .view = rd_slots_view, .moved = rd_slots_moved, .register_memory = register_it,                 \
+        .import_memory = import_it, .withdraw = rd_slots_withdraw, .enter = rd_slots_enter, .leave = rd_slots_exit,    \
+        .seen = rd_slots_seen, .close = close_end                                                                      \
     }
 
 #endif

@@ -8,7 +8,8 @@
  *   direct.c    the user's memory reached by a peer of the host: for shm.c
  *   tcp.c       sockets, to and from the caller's memory
  *   fault.c     a wrapper that makes any link worse
- *   adapter.c   a link of one kind dressed as the other, by staging: for tests
+ *   stage.c     slots for a link that moves memory
+ *   adapter.c   a link of one kind dressed as the other: for tests
  */
 #ifndef RD_TRANSPORT_TRANSPORT_H
 #define RD_TRANSPORT_TRANSPORT_H
@@ -43,7 +44,12 @@ rondo_link *rd_fault_wrap(rondo_link *inner, const struct rd_fault *fault);
  * left alone: TCP with a window below its segment size does not go in parts, it stalls.) */
 rondo_result rd_fault_shorten(const rondo_link_spec *spec, int bytes);
 
-/* The other face of one end (RD_SENDER or RD_RECEIVER) of a link: slots for a link that moves memory, send and recv for
+/* Slots for one end (RD_SENDER or RD_RECEIVER) of a MEMORY link, which sends from them and receives into them. */
+rondo_link *rd_stage_wrap(rondo_link *inner, int side);
+/* Where a link's slots lie, heads included; false: none that can be told, or not in this process's memory. */
+bool rd_link_memory(rondo_link *link, void **base, size_t *bytes);
+
+/* The other face of one end of a link: slots for a link that moves memory, send and recv for
  * one that has slots. For tests. */
 rondo_link *rd_adapter_wrap(rondo_link *inner, int side);
 

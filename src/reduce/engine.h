@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * engine.h - one who carries out passes and copies later: a GPU. Nothing here blocks.
+ *
+ * Whatever it is given gets the next number, from 1: its ticket. It does them in that order, so that a ticket is done
+ * when `done` has come that far. Until then their memory is the engine's: what is read does not change, and what is
+ * written nobody reads but what it is given later.
+ */
+#ifndef RD_REDUCE_ENGINE_H
+#define RD_REDUCE_ENGINE_H
+
+#include "reduce/reduce.h"
+
+typedef struct rd_engine rd_engine;
+
+struct rd_engine {
+    uint64_t given; /* so far: the latest ticket */
+    uint64_t done;  /* as rd_engine_done saw last */
+    const struct rd_engine_ops *ops;
+};
+
+struct rd_engine_ops {
+    /* As rd_reduce and rd_copy. A failure leaves the reason as this thread's last error. */
+    rondo_result (*reduce)(rd_engine *engine, const rd_reduction *reduction, const rd_pass *pass);
+    rondo_result (*copy)(rd_engine *engine, void *to, void *also, const void *from, size_t bytes);
+    /* The latest ticket of those that are done. */
+    uint64_t (*look)(rd_engine *engine);
+    /* Costs more: whether what it was given can still be done. */
+    rondo_result (*check)(rd_engine *engine);
+};
+
+static inline rondo_result rd_engine_reduce(rd_engine *engine, const rd_reduction *reduction, const rd_pass *pass)
+{
+    if (!pass->count) return RONDO_SUCCESS;
+    rondo_result result = engine->ops->reduce(engine, reduction, pass);
+    engine->given += result == RONDO_SUCCESS;
+    return result;
+}
+
+static inline rondo_result rd_engine_copy(rd_engine *engine, void *to, void *also, const void *from, size_t bytes)
+{
+    if (!bytes) return RONDO_SUCCESS;
+    rondo_result result = engine->ops->copy(engine, to, also, from, bytes);
+    engine->given += result == RONDO_SUCCESS;
+    return result;
+}
+
+static inline bool rd_engine_done(rd_engine *engine, uint64_t ticket)
+{
+    if (engine->done < ticket) engine->done = engine->ops->look(engine);
+    return engine->done >= ticket;
+}
+
+#endif
