@@ -52,7 +52,7 @@ places() {
     grep -q '^# ranks bound to processors' out || return
     told=$(timeout 20 "$rondo" topo -n 2 --json | python3 -c '
 import json, sys
-name = json.load(sys.stdin)["ring"]["hops"][0]["shared"]
+name = json.load(sys.stdin)["rings"][0]["hops"][0]["shared"]
 print("L3" if "cache" in name else "core" if name == "core" else "host")')
     measured=$(awk '!/^#/ {print $14}' out | grep -xE 'core|L3|host' | grep -vx "$told" | sort -u)
     note=$(sed -nE "s/^# place ([a-zA-Z0-9]+): measured; topo says $told: .*/\1/p" out | sort -u)

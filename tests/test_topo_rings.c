@@ -24,6 +24,11 @@ static rd_nic card(const char *name, uint32_t mbit, uint64_t network, rd_link_ki
     return nic;
 }
 
+static rondo_result rings_of(rd_rings *rings, const rd_place *places, const rd_around *around, int ranks, int channels)
+{
+    return rd_rings_make(rings, &(rd_told){.ranks = ranks, .places = places, .around = around}, channels);
+}
+
 /* Every rank once in every ring, each host in one stretch, and each hop from where the last one went to. */
 static void assert_rings(const rd_rings *rings, const rd_place *places)
 {
@@ -63,7 +68,7 @@ static void without_devices_it_is_the_order_of_places(void **state)
     rd_rings rings;
     static const int32_t expected[8] = {0, 4, 2, 6, 1, 5, 3, 7};
     for (int r = 0; r < 8; r++) places[r] = bound_to(r % 2, r / 2 % 2, r / 2 % 2 * 2 + r / 4);
-    assert_int_equal(rd_rings_make(&rings, places, NULL, 8, 0), RONDO_SUCCESS);
+    assert_int_equal(rings_of(&rings, places, NULL, 8, 0), RONDO_SUCCESS);
     assert_int_equal(rings.channels, 1);
     assert_rings(&rings, places);
     for (int i = 0; i < 8; i++) assert_int_equal(rings.hops[i].from, expected[i]);
@@ -72,7 +77,7 @@ static void without_devices_it_is_the_order_of_places(void **state)
     assert_int_equal(rings.hops[3].link.kind, RD_LINK_NETWORK);
     assert_int_equal(rd_rings_slowest(&rings, 0)->link.kind, RD_LINK_NETWORK);
     rd_rings_free(&rings);
-    assert_int_equal(rd_rings_make(&rings, places, NULL, 1, 0), RONDO_SUCCESS);
+    assert_int_equal(rings_of(&rings, places, NULL, 1, 0), RONDO_SUCCESS);
     assert_null(rd_rings_slowest(&rings, 0));
     rd_rings_free(&rings);
 }
@@ -95,7 +100,7 @@ static void each_ring_has_its_rail(void **state)
     for (int apart = 0; apart < 2; apart++) { /* one network for all cards; then one for each rail */
         for (int r = 0; r < N && apart; r++)
             for (int k = 0; k < 2; k++) around[r].nic[k].networks[0] = 100 + (uint64_t)k;
-        assert_int_equal(rd_rings_make(&rings, places, around, N, 0), RONDO_SUCCESS);
+        assert_int_equal(rings_of(&rings, places, around, N, 0), RONDO_SUCCESS);
         assert_int_equal(rings.channels, 2);
         assert_rings(&rings, places);
         for (int c = 0; c < 2; c++) {
@@ -130,7 +135,7 @@ static void cards_that_do_not_serve_are_left_out(void **state)
     }
     around[2].nic[3] = card("eth3", 25000, 77, RD_LINK_PCI_BRIDGE); /* one network more on the third */
     around[2].nic[3].networks[1] = 9;
-    assert_int_equal(rd_rings_make(&rings, places, around, 3, 0), RONDO_SUCCESS);
+    assert_int_equal(rings_of(&rings, places, around, 3, 0), RONDO_SUCCESS);
     assert_int_equal(rings.channels, 1);
     assert_rings(&rings, places);
     const rd_hop *first = leaving(&rings, 0, places, 0), *second = leaving(&rings, 0, places, 1);
@@ -139,7 +144,7 @@ static void cards_that_do_not_serve_are_left_out(void **state)
     rd_rings_free(&rings);
     /* No network in common: the rank knows no card, and the ring is there all the same. */
     for (int k = 0; k < 4; k++) around[1].nic[k].networks[0] = 1000 + (uint64_t)k;
-    assert_int_equal(rd_rings_make(&rings, places, around, 3, 2), RONDO_SUCCESS);
+    assert_int_equal(rings_of(&rings, places, around, 3, 2), RONDO_SUCCESS);
     assert_int_equal(rings.channels, 2);
     assert_int_equal(leaving(&rings, 1, places, 0)->nic, -1);
     assert_int_equal(leaving(&rings, 1, places, 0)->link.kind, RD_LINK_NETWORK);
@@ -159,7 +164,7 @@ static void hosts_are_ordered_by_what_joins_them(void **state)
         around[r].nic[0] = card("eth0", 1000, 1, RD_LINK_PCI_BRIDGE);
         around[r].nic[1] = card("ib0", 100000, 10 + (uint64_t)(r % 2), RD_LINK_PCI_BRIDGE);
     }
-    assert_int_equal(rd_rings_make(&rings, places, around, 4, 0), RONDO_SUCCESS);
+    assert_int_equal(rings_of(&rings, places, around, 4, 0), RONDO_SUCCESS);
     static const int32_t expected[4] = {0, 2, 1, 3};
     for (int i = 0; i < 4; i++) assert_int_equal(rings.hops[i].from, expected[i]);
     rd_rings_free(&rings);
@@ -185,7 +190,7 @@ static void further_rings_take_other_links(void **state)
                                                .link = rd_link_of(joined ? RD_LINK_NVLINK : RD_LINK_PCI_BRIDGE)};
             }
         }
-        assert_int_equal(rd_rings_make(&rings, places, around, N, 0), RONDO_SUCCESS);
+        assert_int_equal(rings_of(&rings, places, around, N, 0), RONDO_SUCCESS);
         assert_rings(&rings, places);
         int users[N][N] = {{0}};
         for (int i = 0; i < rings.channels * N; i++) {
@@ -221,7 +226,7 @@ static void a_thousand_ranks_take_less_than_a_second(void **state)
                 around[r].nic[k] = card("eth", 25000, 1, k == r % 2 ? RD_LINK_PCI_BRIDGE : RD_LINK_PCI_HOST);
         }
         int64_t start = work_time();
-        assert_int_equal(rd_rings_make(&rings, places, around, MOST, 4), RONDO_SUCCESS);
+        assert_int_equal(rings_of(&rings, places, around, MOST, 4), RONDO_SUCCESS);
         int64_t took = work_time() - start;
         print_message("%d ranks on %d hosts, 4 rings: %.1f ms\n", MOST, rings.hosts, (double)took / 1e6);
         assert_true(took < 1000000000);
@@ -236,10 +241,10 @@ static void wrong_numbers_are_refused(void **state)
     (void)state;
     rd_place place = {0};
     rd_rings rings = {.channels = 77};
-    assert_int_equal(rd_rings_make(&rings, &place, NULL, 0, 1), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(rd_rings_make(&rings, &place, NULL, 1, 9), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rings_of(&rings, &place, NULL, 0, 1), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rings_of(&rings, &place, NULL, 1, 9), RONDO_INVALID_ARGUMENT);
     assert_non_null(strstr(rd_last_error(), "9 rings"));
-    assert_int_equal(rd_rings_make(&rings, &place, NULL, 1, -1), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rings_of(&rings, &place, NULL, 1, -1), RONDO_INVALID_ARGUMENT);
     assert_int_equal(rings.channels, 77);
 }
 

@@ -141,7 +141,7 @@ rondo_result rd_cards_order_ring(rondo_comm *comm, rd_card *cards)
         places[r] = cards[r].place;
         for (places[r].host = 0; !rd_cards_may_share_host(&cards[places[r].host], &cards[r]);) places[r].host++;
     }
-    if ((result = rd_rings_make(&rings, places, NULL, n, 1)) != RONDO_SUCCESS) goto out;
+    if ((result = rd_rings_make(&rings, &(rd_told){.ranks = n, .places = places}, 1)) != RONDO_SUCCESS) goto out;
     for (int i = 0; i < n; i++) comm->order[i] = rings.hops[i].from;
     comm->crowded = rd_crowded(places, n, places[comm->rank].host);
     rd_rings_free(&rings);

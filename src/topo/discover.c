@@ -1,120 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * discover.c - this machine by hwloc, and where a thread's binding lies on it.
- *
- * Only what rd_place needs is asked for: every kind of object that is not kept costs nothing to find, and device
- * discovery (the slow part of hwloc) stays off. On 2 cores with Debian's hwloc 2.9 that is about 2.5 ms per process,
- * nearly 2 of them spent by hwloc on opening its plugins, which only the environment (HWLOC_PLUGINS_PATH) could avoid.
+ * discover.c - places on a machine: of a thread's binding, and of processing units.
  */
 #include "base/status.h"
-#include "topo/topo.h"
+#include "topo/machine.h"
 
-#include <hwloc.h>
 #include <hwloc/linux.h>
-#include <pthread.h>
 #include <stdarg.h>
-#include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <unistd.h>
 
-struct rd_machine {
-    hwloc_topology_t topology;
-};
-
-/* INCLUDE_DISALLOWED: two ranks of one host may sit in containers with different cpusets. Their logical indices mean
- * the same things only if both number the whole machine.
- * DONT_CHANGE_BINDING: hwloc would else move the caller's thread over every processing unit to ask each by cpuid:
- * slow, and no thread may find itself elsewhere because of us. */
-static const unsigned long flags = HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED | HWLOC_TOPOLOGY_FLAG_DONT_CHANGE_BINDING;
-
-static rondo_result prepare(hwloc_topology_t topology)
-{
-    /* NUMA nodes and processing units are always kept. Groups are needed where a NUMA node is smaller than a package
-     * and larger than an L3 cache: without one to hang it on, hwloc would give it to the whole package or machine. */
-    static const hwloc_obj_type_t kept[] = {HWLOC_OBJ_PACKAGE, HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE, HWLOC_OBJ_CORE};
-    int failed = hwloc_topology_set_flags(topology, flags);
-    failed |= hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++)
-        failed |= hwloc_topology_set_type_filter(topology, kept[i], HWLOC_TYPE_FILTER_KEEP_ALL);
-    failed |= hwloc_topology_set_type_filter(topology, HWLOC_OBJ_GROUP, HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
-    return failed ? rd_fail(RONDO_INTERNAL_ERROR, "hwloc %#x refuses our filters or flags", hwloc_get_api_version())
-                  : RONDO_SUCCESS;
-}
-
-/* description: NULL for the machine that we are on. */
-static rondo_result load(rd_machine **machine, const char *description)
-{
-    rondo_result result;
-    rd_machine *loaded = malloc(sizeof *loaded);
-    if (!loaded) return rd_fail(RONDO_SYSTEM_ERROR, "no memory for the machine's topology");
-    if (hwloc_topology_init(&loaded->topology)) {
-        result = rd_fail_errno("hwloc_topology_init");
-        goto free_machine;
-    }
-    result = prepare(loaded->topology);
-    if (result) goto destroy_topology;
-    if (description && hwloc_topology_set_synthetic(loaded->topology, description)) {
-        result = rd_fail(RONDO_INVALID_ARGUMENT, "machine description \"%s\" is not valid: it must name kinds of "
-                         "objects from the outside in, each with how many lie in one of the kind before, and end with "
-                         "pu, for example \"pack:2 numa:1 l3:2 core:4 pu:2\"", description);
-        goto destroy_topology;
-    }
-    if (hwloc_topology_load(loaded->topology)) {
-        result = description ? rd_fail_errno("hwloc cannot build the machine \"%s\"", description)
-                             : rd_fail_errno("hwloc cannot discover this machine (is /sys mounted?)");
-        goto destroy_topology;
-    }
-    *machine = loaded;
-    return RONDO_SUCCESS;
-
-destroy_topology:
-    hwloc_topology_destroy(loaded->topology);
-free_machine:
-    free(loaded);
-    return result;
-}
-
-/* Discovered by whoever asks first, under the lock, so that many ranks as threads do it once; a failure is not
- * remembered, and the next to ask tries again. Afterwards read-only, and no lock is taken. */
-static _Atomic(rd_machine *) here;
-static pthread_mutex_t discovering = PTHREAD_MUTEX_INITIALIZER;
-
-const rd_machine *rd_machine_here(void)
-{
-    rd_machine *machine = atomic_load_explicit(&here, memory_order_acquire);
-    if (machine) return machine;
-    pthread_mutex_lock(&discovering);
-    machine = atomic_load_explicit(&here, memory_order_relaxed);
-    if (!machine && load(&machine, NULL) == RONDO_SUCCESS) atomic_store_explicit(&here, machine, memory_order_release);
-    pthread_mutex_unlock(&discovering);
-    return machine;
-}
-
-rondo_result rd_machine_synthetic(rd_machine **machine, const char *description)
-{
-    if (!description) return rd_fail(RONDO_INVALID_ARGUMENT, "machine description is NULL");
-    return load(machine, description);
-}
-
-void rd_machine_free(rd_machine *machine)
-{
-    if (!machine) return;
-    hwloc_topology_destroy(machine->topology);
-    free(machine);
-}
-
 /* The first object of `type` that contains all of `set`, or -1. Memory-only NUMA nodes have no processing units and so
- * contain nothing; of two nodes over the same cores (DRAM and HBM) the first speaks for both. */
+ * contain nothing, and what hangs on such a node is in nothing; of two nodes over the same cores (DRAM and HBM) the first
+ * speaks for both. */
 static int32_t container(hwloc_topology_t topology, hwloc_obj_type_t type, hwloc_const_bitmap_t set)
 {
+    if (hwloc_bitmap_iszero(set)) return -1;
     for (hwloc_obj_t o = NULL; (o = hwloc_get_next_obj_by_type(topology, type, o));)
         if (hwloc_bitmap_isincluded(set, o->cpuset)) return (int32_t)o->logical_index;
     return -1;
 }
 
-static rd_place place_of(hwloc_topology_t topology, hwloc_const_bitmap_t set)
+rd_place rd_place_of_set(const rd_machine *machine, hwloc_const_bitmap_t set)
 {
+    hwloc_topology_t topology = machine->topology;
     rd_place place = {.host = 0,
                       .package = container(topology, HWLOC_OBJ_PACKAGE, set),
                       .numa = container(topology, HWLOC_OBJ_NUMANODE, set),
@@ -153,7 +62,7 @@ rondo_result rd_place_here(rd_place *place)
     const rd_machine *machine = rd_machine_here();
     hwloc_bitmap_t bound = machine ? binding(machine, 0) : NULL;
     if (!bound) return RONDO_SYSTEM_ERROR;
-    *place = place_of(machine->topology, bound);
+    *place = rd_place_of_set(machine, bound);
     hwloc_bitmap_free(bound);
     return RONDO_SUCCESS;
 }
@@ -164,7 +73,7 @@ rondo_result rd_place_of_pu(const rd_machine *machine, int pu, rd_place *place)
     if (pu < 0 || pu >= count)
         return rd_fail(RONDO_INVALID_ARGUMENT, "processing unit %d: this machine has 0 to %d", pu, count - 1);
     hwloc_obj_t object = hwloc_get_obj_by_type(machine->topology, HWLOC_OBJ_PU, (unsigned)pu);
-    *place = place_of(machine->topology, object->cpuset);
+    *place = rd_place_of_set(machine, object->cpuset);
     return RONDO_SUCCESS;
 }
 

@@ -25,8 +25,20 @@ static bool reach(const rd_nic *a, const rd_nic *b)
     return false;
 }
 
-/* The cost of a card that `users` rings share. */
-static uint64_t load(const rd_nic *nic, int users) { return (uint64_t)(users + 1) * 1000000000 / speed(nic); }
+/* Rings on card i, or on another interface of the same function; users by card. */
+static int sharers(const rd_around *around, const int *users, int i)
+{
+    int sum = users[i];
+    for (int k = 0; k < around->nics; k++)
+        if (k != i && around->nic[i].bus && around->nic[k].bus == around->nic[i].bus) sum += users[k];
+    return sum;
+}
+
+/* The cost of a card with one ring more. */
+static uint64_t load(const rd_around *around, const int *users, int i)
+{
+    return (uint64_t)(sharers(around, users, i) + 1) * 1000000000 / speed(&around->nic[i]);
+}
 
 void rd_nics_choose(const rd_around *here, rd_nic_use *use_here, const rd_around *there, rd_nic_use *use_there,
                     int entered, int32_t *nic, int32_t *nic_there)
@@ -36,7 +48,7 @@ void rd_nics_choose(const rd_around *here, rd_nic_use *use_here, const rd_around
     for (int i = 0; i < here->nics; i++) {
         for (int j = 0; j < there->nics; j++) {
             if (!reach(&here->nic[i], &there->nic[j])) continue;
-            uint64_t out = load(&here->nic[i], use_here->out[i]), in = load(&there->nic[j], use_there->in[j]);
+            uint64_t out = load(here, use_here->out, i), in = load(there, use_there->in, j);
             uint64_t more = out > in ? out : in;
             int wish = 2 * (i == entered) + (i == j);
             if (more > least || (more == least && wish <= rank)) continue;
@@ -77,7 +89,7 @@ int rd_nics_rings(const rd_around *here, const rd_around *there)
     for (; rings < RD_MAX_RINGS; rings++) {
         int32_t i, j;
         rd_nics_choose(here, &out, there, &in, -1, &i, &j);
-        if (i < 0 || out.out[i] > 1 || in.in[j] > 1) break;
+        if (i < 0 || sharers(here, out.out, i) > 1 || sharers(there, in.in, j) > 1) break;
         if (speed(&here->nic[i]) < needed || speed(&there->nic[j]) < needed) break;
     }
     return rings ? rings : 1;

@@ -28,6 +28,7 @@ typedef struct rd_way {
  * none (all 0) is taken to reach every other one like it. */
 typedef struct rd_nic {
     char name[16]; /* of the network interface, or where there is none of the OpenFabrics device */
+    uint32_t bus;  /* rd_bus_id(); interfaces on one function share it. 0: it shares with none */
     uint32_t mbit; /* per second; 0: not known */
     uint32_t up;   /* 0: it cannot be used now */
     uint64_t networks[RD_MAX_NETWORKS];
@@ -56,13 +57,20 @@ typedef struct rd_rings {
     rd_hop *hops; /* [channel * ranks + position]; `from` is the rank at that position, and 0 at the first */
 } rd_rings;
 
-/* places: one for each rank, with their hosts' numbers; around: likewise, or NULL where nobody has told. channels: how
- * many rings, 1 to RD_MAX_RINGS; 0: as many as the links are good for. Free with rd_rings_free. */
-rondo_result rd_rings_make(rd_rings *rings, const rd_place *places, const rd_around *around, int ranks, int channels);
+/* What is known of all ranks. */
+typedef struct rd_told {
+    int ranks;
+    const rd_place *places;  /* with their hosts' numbers */
+    const rd_around *around; /* NULL: nobody has told */
+    const rd_link *links;    /* [a * ranks + b]: within a host, instead of what follows from those; NULL: as it follows */
+} rd_told;
+
+/* channels: how many rings, 1 to RD_MAX_RINGS; 0: as many as the links are good for. Free with rd_rings_free. */
+rondo_result rd_rings_make(rd_rings *rings, const rd_told *told, int channels);
 void rd_rings_free(rd_rings *rings);
 
 /* The link between two ranks of one host. */
-rd_link rd_link_between(const rd_place *a, const rd_around *around_a, const rd_place *b, const rd_around *around_b);
+rd_link rd_told_link(const rd_told *told, int a, int b);
 /* The hop of a ring that takes longest; NULL for one rank. */
 const rd_hop *rd_rings_slowest(const rd_rings *rings, int channel);
 

@@ -37,7 +37,8 @@ typedef struct solved {
 } solved;
 
 typedef struct maker {
-    const rd_place *places;
+    const rd_told *told;
+    const rd_place *places; /* told's, as are the next two */
     const rd_around *around;
     int ranks, hosts;
     host *host;         /* by first rank */
@@ -47,23 +48,24 @@ typedef struct maker {
     solved last;
 } maker;
 
-rd_link rd_link_between(const rd_place *a, const rd_around *around_a, const rd_place *b, const rd_around *around_b)
+rd_link rd_told_link(const rd_told *told, int a, int b)
 {
-    bool gpu_a = around_a && around_a->gpu != RD_NO_GPU, gpu_b = around_b && around_b->gpu != RD_NO_GPU;
-    if (a->host != b->host || (!gpu_a && !gpu_b)) return rd_place_link(a, b);
-    const rd_around *teller = gpu_b ? around_a : around_b;
-    uint32_t bus = gpu_b ? around_b->gpu : around_a->gpu;
+    const rd_place *here = &told->places[a], *there = &told->places[b];
+    if (told->links && here->host == there->host) return told->links[(size_t)a * (size_t)told->ranks + (size_t)b];
+    if (!told->around || here->host != there->host) return rd_place_link(here, there);
+    const rd_around *teller = &told->around[a];
+    uint32_t bus = told->around[b].gpu;
+    if (bus == RD_NO_GPU) { /* who has no GPU knows the way to the other's */
+        bus = teller->gpu;
+        teller = &told->around[b];
+    }
+    if (bus == RD_NO_GPU) return rd_place_link(here, there);
     for (int i = 0; i < teller->gpus; i++)
         if (teller->to_gpu[i].bus == bus) return teller->to_gpu[i].link;
     return rd_link_of(RD_LINK_PCI_HOST);
 }
 
 static const rd_around *around_of(const maker *m, int rank) { return m->around ? &m->around[rank] : NULL; }
-
-static rd_link link_within(const maker *m, int a, int b)
-{
-    return rd_link_between(&m->places[a], around_of(m, a), &m->places[b], around_of(m, b));
-}
 
 /* ---- Hosts ---- */
 
@@ -150,7 +152,7 @@ static void fill(const maker *m, const host *h, int in, int out, uint32_t *cost,
         ends[h->count + a] = out >= 0 && out < around->nics ? rd_link_cost(around->nic[out].link, 1) : 0;
         for (int b = 0; b < h->count; b++)
             cost[a * h->count + b] =
-                a == b ? 0 : rd_link_cost(link_within(m, h->ranks[a], h->ranks[b]), users_of(h, a, b) + 1);
+                a == b ? 0 : rd_link_cost(rd_told_link(m->told, h->ranks[a], h->ranks[b]), users_of(h, a, b) + 1);
     }
 }
 
@@ -200,7 +202,7 @@ static rondo_result count_users(const maker *m, host *h)
     for (int i = 0; i < h->count && n > 1; i++) {
         int a = m->last.order[i], b = m->last.order[(i + 1) % h->count];
         if (m->hosts > 1 && i + 1 == h->count) break;
-        if (!is_direct(link_within(m, h->ranks[a], h->ranks[b]))) continue;
+        if (!is_direct(rd_told_link(m->told, h->ranks[a], h->ranks[b]))) continue;
         if (!h->users && !(h->users = calloc(n * n, sizeof *h->users)))
             return rd_fail(RONDO_SYSTEM_ERROR, "no memory for the links between %d ranks", h->count);
         h->users[(size_t)a * n + (size_t)b]++;
@@ -239,7 +241,7 @@ static rondo_result make_ring(maker *m, rd_hop *hops)
     rotate(hops, order, m->ranks);
     for (int i = 0; i < m->ranks; i++) {
         rd_hop *hop = &hops[i];
-        hop->link = link_within(m, hop->from, hop->to);
+        hop->link = rd_told_link(m->told, hop->from, hop->to);
         if (m->hosts == 1 || m->places[hop->from].host == m->places[hop->to].host) continue;
         int position = leave[hop->from];
         hop->nic = m->out[position];
@@ -308,12 +310,13 @@ static rondo_result make_rings(maker *m, rd_rings *made, int most, bool by_links
     return RONDO_SUCCESS;
 }
 
-rondo_result rd_rings_make(rd_rings *rings, const rd_place *places, const rd_around *around, int ranks, int channels)
+rondo_result rd_rings_make(rd_rings *rings, const rd_told *told, int channels)
 {
+    int ranks = told->ranks;
     if (ranks < 1 || channels < 0 || channels > RD_MAX_RINGS)
         return rd_fail(RONDO_INVALID_ARGUMENT, "%d rings of %d ranks: 0 (as many as are good) to %d rings, and at least "
                        "1 rank", channels, ranks, RD_MAX_RINGS);
-    maker m = {.places = places, .around = around, .ranks = ranks};
+    maker m = {.told = told, .places = told->places, .around = told->around, .ranks = ranks};
     rd_rings made = {.ranks = ranks};
     int most = channels ? channels : RD_MAX_RINGS;
     rondo_result result = RONDO_SYSTEM_ERROR;
@@ -324,8 +327,8 @@ rondo_result rd_rings_make(rd_rings *rings, const rd_place *places, const rd_aro
     }
     if ((result = find_hosts(&m)) != RONDO_SUCCESS || (result = order_hosts(&m)) != RONDO_SUCCESS) goto out;
     made.hosts = m.hosts;
-    bool by_links = !channels && m.hosts == 1 && ranks > 1 && around;
-    if (!channels && !by_links) most = around && m.hosts > 1 ? rings_by_nics(&m) : 1;
+    bool by_links = !channels && m.hosts == 1 && ranks > 1 && told->around;
+    if (!channels && !by_links) most = told->around && m.hosts > 1 ? rings_by_nics(&m) : 1;
     if ((result = make_rings(&m, &made, most, by_links)) != RONDO_SUCCESS) goto out;
     *rings = made;
     made.hops = NULL;

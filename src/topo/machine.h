@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * machine.h - a machine as the files of this folder see it.
+ */
+#ifndef RD_TOPO_MACHINE_H
+#define RD_TOPO_MACHINE_H
+
+#include "topo/devices.h"
+#include "topo/topo.h"
+
+#include <hwloc.h>
+
+typedef struct rd_device_object {
+    rd_device seen;
+    hwloc_obj_t object; /* the PCI function, or the OS device where there is none; NULL: hwloc does not know it */
+} rd_device_object;
+
+struct rd_machine {
+    hwloc_topology_t topology;
+    rd_device_object *gpus, *nics; /* NULL until devices were asked for */
+    int gpu_count, nic_count;
+    rd_link *fabric; /* [a * gpu_count + b]: direct links and switches between GPUs; mbs 0: there is none */
+    rd_gpu_access *access; /* likewise, by the driver; NULL: not known */
+};
+
+typedef enum rd_source { RD_SOURCE_HERE, RD_SOURCE_SYNTHETIC, RD_SOURCE_XML } rd_source;
+
+/* ---- load.c ---- */
+
+/* text: of the description, or the path of the XML; of the machine here NULL. Devices come with an XML always, with the
+ * machine here when they are asked for. */
+rondo_result rd_machine_load(rd_machine **machine, rd_source source, const char *text, bool devices);
+
+/* ---- xml.c ---- */
+
+/* The topology will be read from this file. */
+rondo_result rd_topology_set_xml(hwloc_topology_t topology, const char *path);
+
+/* ---- discover.c ---- */
+
+rd_place rd_place_of_set(const rd_machine *machine, hwloc_const_bitmap_t set);
+
+/* ---- devices.c ---- */
+
+/* GPUs and network cards among hwloc's objects. */
+rondo_result rd_machine_find_devices(rd_machine *machine);
+
+/* ---- kernel.c ---- */
+
+/* State and speed of an interface and its OpenFabrics device's port, where /sys has them; else nothing changes. */
+void rd_nic_ask_kernel(rd_device *nic, int port);
+/* The interface that one of software (a bond, a VLAN) lies upon; false: there is none. */
+bool rd_nic_lower(const char *name, char lower[16]);
+
+/* ---- fabric.c ---- */
+
+/* Direct links between GPUs, as hwloc's distances have them. */
+rondo_result rd_machine_find_fabric(rd_machine *machine);
+
+#endif
