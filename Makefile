@@ -130,13 +130,6 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(HELP_SRC)) $(BUILD)/lib
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) $(LDFLAGS_$(notdir $@)) -o $@ $^ -lcmocka -ldl $(LIBS)
 
-# The kernels as functions for the CPU.
-$(BUILD)/kernels_cpu.so: $(wildcard kernels/*) tests/kernels_cpu.h
-	$(call say,CXX,$@)$(CXX) -x c++ -std=gnu++17 $(OPT) -g -fPIC -shared -fno-strict-aliasing -ffp-contract=off -Wall -Wextra -Werror \
-	-Iinclude -include tests/kernels_cpu.h $(SAN) -o $@ kernels/reduce.cu
-$(BUILD)/tests/test_kernels: $(BUILD)/kernels_cpu.so
-LDFLAGS_test_kernels = -rdynamic
-
 # A CUDA driver for tests, and kernels for it (tests/cudasim/sim.h). It is never installed. The thread sanitizer is told what
 # the driver does instead of looking at it (tests/cudasim/sanitize.h).
 CXX       ?= g++

@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * device.h - a GPU as one rank uses it: an engine that carries out passes and copies by kernels, on a stream of its
+ * own. device.c         opening it: what ranks of this process share of a GPU, and what each has for itself
+ *   device_engine.c  the engine
+ *   device_memory.c  what memory is, and making it reachable for the GPU
+ *
+ * Any thread may use it, one at a time. All kernels are loaded when it is opened, and nothing that an engine does waits
+ * for the GPU.
+ */
+#ifndef RD_REDUCE_DEVICE_H
+#define RD_REDUCE_DEVICE_H
+
+#include "base/gpu.h"
+#include "reduce/engine.h"
+
+typedef struct rd_device rd_device;
+
+/* A GPU by its number in this process. RONDO_INVALID_USAGE: it cannot serve (no such GPU, no kernels in this build). */
+rondo_result rd_device_open(rd_device **device, int ordinal);
+/* Waits for what it was given. NULL is fine. */
+void rd_device_close(rd_device *device);
+int rd_device_ordinal(const rd_device *device);
+rd_engine *rd_device_engine(rd_device *device);
+/* The number of the GPU whose context is current in this thread; -1: none, and the driver need not even be loaded. */
+int rd_device_current(void);
+
+/* ---- Memory ---- */
+
+typedef enum rd_reach {
+    RD_REACH_HOST = 0, /* plain memory: the CPU alone */
+    RD_REACH_GPU,      /* the GPU; the CPU perhaps too, which nobody asks */
+    RD_REACH_OTHER     /* another GPU's memory */
+} rd_reach;
+
+/* What lies at [ptr, ptr + bytes), as seen from a GPU, or with ordinal -1 from the host; *owner: the GPU that has it,
+ * where RD_REACH_OTHER. Pinned memory that ends within the range counts as plain. */
+rd_reach rd_device_reach(int ordinal, const void *ptr, size_t bytes, int *owner);
+
+/* Makes host memory reachable for every GPU of this process, at the same address, whole pages of it; undone as often as
+ * done. The pages must be nobody else's. */
+rondo_result rd_device_pin(rd_device *device, void *base, size_t bytes);
+void rd_device_unpin(void *base);
+
+/* `bytes` of memory: the GPU's, zeroed; or the host's, that the GPU reaches. */
+rondo_result rd_device_alloc(rd_device *device, size_t bytes, void **ptr);
+rondo_result rd_device_free(int ordinal, void *ptr);
+rondo_result rd_device_alloc_host(rd_device *device, size_t bytes, void **ptr);
+void rd_device_free_host(rd_device *device, void *ptr);
+
+/* Copies between any two kinds of memory, and waits until it is done. */
+rondo_result rd_device_move(rd_device *device, void *to, const void *from, size_t bytes);
+
+/* ---- Of this layer ---- */
+
+/* What the ranks of a process share: the primary context, and the kernels in it. */
+typedef struct rd_gpu {
+    struct rd_gpu *next;
+    int ordinal, users;
+    rd_cu_context context;
+    rd_cu_module module;
+    rd_cu_function reduce[RONDO_DTYPES];
+    int threads[RONDO_DTYPES]; /* of a block */
+    int multiprocessors;
+    bool counts; /* its streams can write to memory */
+} rd_gpu;
+
+enum { RD_MARKS = 64 };
+
+struct rd_device {
+    rd_engine engine;
+    rd_gpu *gpu;
+    rd_cu_stream stream;
+    uint64_t *counter; /* the latest ticket that is done: the stream stores it there */
+    /* Where streams cannot store: events behind some tickets, oldest first. */
+    rd_cu_event events[RD_MARKS];
+    uint64_t marks[RD_MARKS]; /* their tickets */
+    uint64_t marked, passed;  /* so many were set, and have come */
+};
+
+extern const struct rd_engine_ops rd_device_engine_ops;
+
+/* Another user of a GPU, which is opened by the first and closed by the last. */
+rondo_result rd_gpu_take(rd_gpu **gpu, int ordinal);
+void rd_gpu_drop(rd_gpu *gpu);
+/* Makes its context current in this thread, and back. */
+rondo_result rd_gpu_push(const rd_gpu *gpu);
+void rd_gpu_pop(void);
+
+#endif

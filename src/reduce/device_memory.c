@@ -1,0 +1,185 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "reduce/device.h"
+
+#include "base/process.h"
+#include "base/status.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#define PAGE ((uintptr_t)4096)
+
+/* ---- What memory is ---- */
+
+rd_reach rd_device_reach(int ordinal, const void *ptr, size_t bytes, int *owner)
+{
+    const struct rd_gpu_driver *driver = rd_gpu_driver();
+    unsigned type = 0, managed = 0;
+    int device = -1;
+    unsigned long long start = 0;
+    size_t size = 0;
+    unsigned which[] = {RD_CU_POINTER_ATTRIBUTE_MEMORY_TYPE, RD_CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                        RD_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, RD_CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                        RD_CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    void *values[] = {&type, &managed, &device, &start, &size};
+    rd_cu_address at = (rd_cu_address)(uintptr_t)ptr;
+    /* Of what it does not know the driver says so by zeros, and no failure. */
+    if (!driver || driver->cuPointerGetAttributes(5, which, values, at) != RD_CU_SUCCESS) return RD_REACH_HOST;
+    if (managed) return ordinal < 0 ? RD_REACH_HOST : RD_REACH_GPU;
+    if (type == RD_CU_MEMORYTYPE_DEVICE) {
+        *owner = device;
+        return device == ordinal ? RD_REACH_GPU : RD_REACH_OTHER;
+    }
+    bool pinned = type == RD_CU_MEMORYTYPE_HOST && at - start <= size && bytes <= size - (at - start);
+    return pinned && ordinal >= 0 ? RD_REACH_GPU : RD_REACH_HOST;
+}
+
+/* ---- Host memory that GPUs reach ---- */
+
+/* Both ends of a link within a process lie in the same memory, which the driver registers once. */
+typedef struct pinned {
+    struct pinned *next;
+    void *base;
+    int users;
+    rd_gpu *gpu; /* whose context has it */
+} pinned;
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+RD_HOLD_AT_FORK(lock)
+static pinned *all;
+
+static pinned **find(const void *base)
+{
+    pinned **at = &all;
+    while (*at && (*at)->base != base) at = &(*at)->next;
+    return at;
+}
+
+static void *first_page(const void *base)
+{
+    return (void *)((uintptr_t)base & ~(PAGE - 1));
+}
+
+static rondo_result pin_anew(rd_device *device, void *base, size_t bytes)
+{
+    pinned *made = malloc(sizeof *made);
+    if (!made) return rd_fail_errno("no memory for the list of memory that GPUs reach");
+    *made = (pinned){.base = base, .users = 1};
+    rondo_result result = rd_gpu_take(&made->gpu, device->gpu->ordinal);
+    if (result != RONDO_SUCCESS) goto free_made;
+    if ((result = rd_gpu_push(made->gpu)) != RONDO_SUCCESS) goto drop;
+    result = RD_GPU(made->gpu->ordinal, cuMemHostRegister, base, bytes,
+                    RD_CU_MEMHOSTREGISTER_PORTABLE | RD_CU_MEMHOSTREGISTER_DEVICEMAP);
+    rd_gpu_pop();
+    if (result != RONDO_SUCCESS) goto drop;
+    made->next = all;
+    all = made;
+    return RONDO_SUCCESS;
+
+drop:
+    rd_gpu_drop(made->gpu);
+free_made:
+    free(made);
+    return result;
+}
+
+rondo_result rd_device_pin(rd_device *device, void *base, size_t bytes)
+{
+    rondo_result result = RONDO_SUCCESS;
+    void *from = first_page(base);
+    size_t whole = (((uintptr_t)base + bytes + PAGE - 1) & ~(PAGE - 1)) - (uintptr_t)from;
+    pthread_mutex_lock(&lock);
+    pinned *known = *find(from);
+    if (known)
+        known->users++;
+    else
+        result = pin_anew(device, from, whole);
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+void rd_device_unpin(void *base)
+{
+    pthread_mutex_lock(&lock);
+    pinned **at = find(first_page(base)), *known = *at;
+    if (known && --known->users == 0) {
+        *at = known->next;
+        if (rd_gpu_push(known->gpu) == RONDO_SUCCESS) {
+            rd_gpu_driver()->cuMemHostUnregister(known->base);
+            rd_gpu_pop();
+        }
+        rd_gpu_drop(known->gpu);
+        free(known);
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+rondo_result rd_device_alloc_host(rd_device *device, size_t bytes, void **ptr)
+{
+    RD_TRY(rd_gpu_push(device->gpu));
+    rondo_result result = RD_GPU(device->gpu->ordinal, cuMemHostAlloc, ptr, bytes,
+                                 RD_CU_MEMHOSTALLOC_PORTABLE | RD_CU_MEMHOSTALLOC_DEVICEMAP);
+    rd_gpu_pop();
+    return result;
+}
+
+void rd_device_free_host(rd_device *device, void *ptr)
+{
+    if (!ptr || rd_gpu_push(device->gpu) != RONDO_SUCCESS) return;
+    rd_gpu_driver()->cuMemFreeHost(ptr);
+    rd_gpu_pop();
+}
+
+/* ---- The GPU's memory ---- */
+
+/* An allocation is a user of the GPU: it may outlive the communicator that it was made with. */
+rondo_result rd_device_alloc(rd_device *device, size_t bytes, void **ptr)
+{
+    rd_gpu *gpu;
+    rd_cu_address made;
+    size_t some = bytes ? bytes : 1;
+    RD_TRY(rd_gpu_take(&gpu, device->gpu->ordinal));
+    rondo_result result = rd_gpu_push(gpu);
+    if (result != RONDO_SUCCESS) goto drop;
+    result = RD_GPU(gpu->ordinal, cuMemAlloc, &made, some);
+    if (result != RONDO_SUCCESS) goto pop;
+    result = RD_GPU(gpu->ordinal, cuMemsetD8Async, made, 0, some, device->stream);
+    if (result == RONDO_SUCCESS) result = RD_GPU(gpu->ordinal, cuStreamSynchronize, device->stream);
+    if (result != RONDO_SUCCESS) goto free_made;
+    rd_gpu_pop();
+    *ptr = (void *)(uintptr_t)made;
+    return RONDO_SUCCESS;
+
+free_made:
+    rd_gpu_driver()->cuMemFree(made);
+pop:
+    rd_gpu_pop();
+drop:
+    rd_gpu_drop(gpu);
+    return result;
+}
+
+rondo_result rd_device_free(int ordinal, void *ptr)
+{
+    rd_gpu *gpu;
+    RD_TRY(rd_gpu_take(&gpu, ordinal));
+    rondo_result result = rd_gpu_push(gpu);
+    if (result == RONDO_SUCCESS) {
+        result = RD_GPU(ordinal, cuMemFree, (rd_cu_address)(uintptr_t)ptr);
+        rd_gpu_pop();
+    }
+    rd_gpu_drop(gpu);
+    if (result == RONDO_SUCCESS) rd_gpu_drop(gpu); /* the allocation's */
+    return result;
+}
+
+rondo_result rd_device_move(rd_device *device, void *to, const void *from, size_t bytes)
+{
+    int ordinal = device->gpu->ordinal;
+    RD_TRY(rd_gpu_push(device->gpu));
+    rondo_result result = RD_GPU(ordinal, cuMemcpyAsync, (rd_cu_address)(uintptr_t)to, (rd_cu_address)(uintptr_t)from,
+                                 bytes, device->stream);
+    if (result == RONDO_SUCCESS) result = RD_GPU(ordinal, cuStreamSynchronize, device->stream);
+    rd_gpu_pop();
+    return result;
+}
