@@ -108,7 +108,7 @@ typedef struct rondo_config {
     double timeout_s;      /* RONDO_TIMEOUT: seconds that start-up and each call may take (600); > 0 */
     double slow_warning_s; /* RONDO_SLOW_WARNING: a call longer than this warns once (10); > 0 */
     int device;            /* RONDO_DEVICE_AUTO or RONDO_DEVICE_HOST; GPUs are not there yet */
-    int channels;          /* RONDO_CHANNELS: parallel rings, 1 to 8; 0 means 1 */
+    int channels;          /* RONDO_CHANNELS: parallel rings, 1 to 8; 0: as many as the networks are good for */
     size_t slice_bytes;    /* RONDO_SLICE: longest pipeline unit in bytes, 4096 to 262144, over sockets
                               131072; 0 lets the library choose */
     const char *transport; /* RONDO_TRANSPORT: "loop", "shm" or "tcp"; NULL: the best that reaches, per peer */

@@ -104,7 +104,7 @@ static void defaults(void **state)
     assert_int_equal(s.settings.algo, RD_ALGO_AUTO);
     assert_int_equal(s.settings.numerics, RD_NUMERICS_ACCURATE);
     assert_int_equal(s.settings.cpu, RD_CPU_AUTO);
-    assert_int_equal(s.settings.channels, 1);
+    assert_int_equal(s.settings.channels, 0);
     assert_int_equal(s.settings.slice_bytes, 262144);
     assert_int_equal(s.settings.sockets, 1);
     assert_int_equal(s.settings.flat_ranks, 16);
@@ -139,7 +139,7 @@ static void environment_values(void **state)
     assert_int_equal(LOAD("RONDO_REQUIRE_KEY=off").settings.require_key, 0);
     /* Empty is unset. */
     s = LOAD("RONDO_CHANNELS=", "RONDO_NONSENSE=");
-    assert_int_equal(s.settings.channels, 1);
+    assert_int_equal(s.settings.channels, 0);
 }
 
 /* Each is one line that names the variable, the value, and what is valid; the default stands. */
@@ -155,11 +155,10 @@ static void bad_values(void **state)
         {"RONDO_TIMEOUT=-1", "0.001 to 1000000000 seconds", "using 600"},
         {"RONDO_TIMEOUT=0", "0.001 to 1000000000 seconds", "using 600"},
         {"RONDO_TIMEOUT=5s", "0.001 to 1000000000 seconds", "using 600"},
-        {"RONDO_CHANNELS=9", "1 to 8", "using 1"},
-        {"RONDO_CHANNELS=0", "1 to 8", "using 1"},
-        {"RONDO_CHANNELS=1.5", "1 to 8", "using 1"},
-        {"RONDO_CHANNELS= 2", "1 to 8", "using 1"},
-        {"RONDO_CHANNELS=99999999999999999999", "1 to 8", "using 1"},
+        {"RONDO_CHANNELS=9", "0 to 8", "using 0"},
+        {"RONDO_CHANNELS=1.5", "0 to 8", "using 0"},
+        {"RONDO_CHANNELS= 2", "0 to 8", "using 0"},
+        {"RONDO_CHANNELS=99999999999999999999", "0 to 8", "using 0"},
         {"RONDO_SLICE=4097", "4096 to 262144 bytes, a multiple of 64", "using 262144"},
         {"RONDO_SLICE=1M", "4096 to 262144 bytes, a multiple of 64", "using 262144"},
         {"RONDO_SLICE=64KB", "4096 to 262144 bytes, a multiple of 64", "using 262144"},
@@ -285,8 +284,8 @@ static void bad_config(void **state)
     BAD(timeout_s, (double)INFINITY, "inf", "0.001 to 1000000000");
     BAD(slow_warning_s, 0, "is 0;", "0.001");
     BAD(device, -3, "-3", "RONDO_DEVICE_AUTO (-1)");
-    BAD(channels, -1, "-1", "1 to 8");
-    BAD(channels, 9, "9", "1 to 8");
+    BAD(channels, -1, "-1", "0 to 8");
+    BAD(channels, 9, "9", "0 to 8");
     BAD(slice_bytes, 4095, "4095", "4096 to 262144 bytes, a multiple of 64");
     BAD(slice_bytes, 4100, "4100", "a multiple of 64");
     BAD(slice_bytes, (size_t)-1, "18446744073709551615", "4096 to 262144");
@@ -321,7 +320,7 @@ static void config_sizes(void **state)
     assert_int_equal(s.channels, 3);
     c.known.size = offsetof(rondo_config, channels);
     assert_int_equal(rd_settings_load(&s, &c.known), RONDO_SUCCESS);
-    assert_int_equal(s.channels, 1);
+    assert_int_equal(s.channels, 0);
     assert_true(s.timeout_s == 7);
     c.known.size = sizeof c.known.size;
     c.known.timeout_s = -1; /* beyond its size: not ours to judge */

@@ -609,7 +609,7 @@ static void full_queue(void **state)
     assert_int_equal(listen(listener, 1), 0);
     snprintf(text, sizeof text, "unix:%s", name);
     rd_address to = parsed(text);
-    while (count < 64 && (result = rd_sock_connect_start(&fds[count], &to, NULL, &done)) == RONDO_SUCCESS) count++;
+    while (count < 64 && (result = rd_sock_connect_start(&fds[count], &to, &done)) == RONDO_SUCCESS) count++;
     assert_int_equal(result, RONDO_IN_PROGRESS);
     int fd = -9;
     assert_int_equal(rd_sock_connect(&fd, &to, rd_deadline(0.05)), RONDO_TIMEOUT);

@@ -55,10 +55,24 @@ static void connect_pair(world *w, int from, int to, const rondo_transport *tran
     in->link = receiver;
 }
 
-static int rank_at(const world *w, int position)
+static const int32_t *order_of(const world *w, int channel)
 {
+    return w->options.orders[channel] ? w->options.orders[channel] : w->options.order;
+}
+
+static int rank_at(const world *w, int channel, int position)
+{
+    const int32_t *order = order_of(w, channel);
     int at = position % w->options.n;
-    return w->options.order ? w->options.order[at] : at;
+    return order ? order[at] : at;
+}
+
+/* Channel `channel` goes from r to there. */
+static int next_of(const world *w, int channel, int r, int steps)
+{
+    int at = 0;
+    while (rank_at(w, channel, at) != r) at++;
+    return rank_at(w, channel, at + steps);
 }
 
 void world_open(world *w, const world_options *options)
@@ -77,15 +91,14 @@ void world_open(world *w, const world_options *options)
     for (int r = 0; options->peers && r < n; r++)
         for (int p = 0; p < n; p++)
             if (p != r) connect_pair(w, r, p, options->transport(r), &w->peer_out[r][p], &w->peer_in[p][r]);
-    for (int at = 0; n > 1 && at < n; at++) {
-        int from = rank_at(w, at), to = rank_at(w, at + 1);
-        for (int c = options->flat ? 1 : 0; c < options->channels; c++)
+    for (int c = options->flat ? 1 : 0; c < options->channels; c++)
+        for (int from = 0; n > 1 && from < n; from++) {
+            int to = next_of(w, c, from, 1);
             connect_pair(w, from, to, options->transport(from), &w->out[from][c * n + to], &w->in[to][c * n + from]);
-    }
+        }
     bool staged = false;
-    for (int at = 0; at < n; at++) staged |= n > 1 && options->transport(rank_at(w, at))->sockets;
-    for (int at = 0; at < n; at++) {
-        int r = rank_at(w, at), next = rank_at(w, at + 1), previous = rank_at(w, at + n - 1);
+    for (int r = 0; r < n; r++) staged |= n > 1 && options->transport(r)->sockets;
+    for (int r = 0; r < n; r++) {
         rd_wiring *wiring = &w->wiring[r];
         *wiring = (rd_wiring){.channels = options->channels, .slice_bytes = options->slice_bytes, .staged = staged,
                               .flat_bytes = options->slice_bytes};
@@ -94,8 +107,8 @@ void world_open(world *w, const world_options *options)
             wiring->flat_in = w->in[r];
         }
         for (int c = 0; c < options->channels; c++) {
-            wiring->ring_out[c] = &w->out[r][c * n + next];
-            wiring->ring_in[c] = &w->in[r][c * n + previous];
+            wiring->ring_out[c] = &w->out[r][c * n + next_of(w, c, r, 1)];
+            wiring->ring_in[c] = &w->in[r][c * n + next_of(w, c, r, n - 1)];
             if (staged) wiring->scratch[c] = malloc(options->slice_bytes);
         }
     }
@@ -133,6 +146,23 @@ static uint64_t signature_of(const world_call *c, uint64_t seed)
     return seed;
 }
 
+/* The channels' own plans, where their rings have orders of their own. */
+static void start_courses(world *w, int r, const world_call *call)
+{
+    rd_op *op = &w->op[r];
+    op->courses = NULL;
+    for (int c = 0; c < w->options.channels; c++) {
+        rd_course *course = &w->courses[r][c];
+        if (call->algo != RONDO_ALGO_RING) return;
+        if (w->options.orders[c]) op->courses = w->courses[r];
+        assert_int_equal(rondo_plan_init(&course->plan, call->collective, call->algo, w->options.n, r, call->root,
+                                         call->count, order_of(w, c), NULL, op->plan.wide),
+                         0);
+        for (int32_t s = 0; s < course->plan.steps; s++) w->course_steps[r][c][s] = rondo_plan_step(&course->plan, s);
+        course->steps = w->course_steps[r][c];
+    }
+}
+
 void world_start_rank(world *w, int r, const world_call *call, uint64_t seed)
 {
     rd_op *op = &w->op[r];
@@ -146,6 +176,7 @@ void world_start_rank(world *w, int r, const world_call *call, uint64_t seed)
                                      w->options.order, NULL, reduces && reduction->wide_bytes > reduction->bytes), 0);
     for (int32_t s = 0; s < op->plan.steps; s++) w->steps[r][s] = rondo_plan_step(&op->plan, s);
     op->steps = w->steps[r];
+    start_courses(w, r, call);
     op->reduction = reduction;
     op->wiring = &w->wiring[r];
     op->engine = w->options.engine ? w->options.engine(r) : NULL;

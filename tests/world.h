@@ -21,7 +21,8 @@ typedef struct world_options {
     bool one_way;                            /* only of the sockets from rank 0 */
     const rondo_transport *(*transport)(int from); /* of the ring link from rank `from` to the next */
     rondo_link *(*wrap)(rondo_link *link);   /* every end passes through it, unless NULL */
-    const int32_t *order;                    /* NULL: rank order */
+    const int32_t *order;                    /* of the ring; NULL: rank order */
+    const int32_t *orders[RD_MAX_CHANNELS];  /* of the channels' rings, where they differ from that; NULL: it */
     rd_engine *(*engine)(int rank);          /* carries out the rank's passes, over slots; NULL, or gives it: none */
 } world_options;
 
@@ -35,6 +36,8 @@ typedef struct world {
     rd_op op[WORLD_MAX];
     rd_reduction reduction[WORLD_MAX];
     rondo_step steps[WORLD_MAX][2 * WORLD_MAX];
+    rd_course courses[WORLD_MAX][RD_MAX_CHANNELS];
+    rondo_step course_steps[WORLD_MAX][RD_MAX_CHANNELS][2 * WORLD_MAX];
     uint64_t advances;                       /* so far */
 } world;
 

@@ -28,8 +28,8 @@
             "how floats of 8 and 16 bits are summed; fast and strict are refused so far")                             \
     SETTING(cpu, "RONDO_CPU", CHOICE, "auto", 0, 0, "auto|portable|avx2|avx512",                                      \
             "instructions of the reduction kernels; the bits are the same")                                           \
-    SETTING(channels, "RONDO_CHANNELS", NUMBER, "1", 1, 8, NULL,                                                      \
-            "parallel rings")                                                                                         \
+    SETTING(channels, "RONDO_CHANNELS", NUMBER, "0", 0, 8, NULL,                                                      \
+            "parallel rings; 0: as many as hosts have fast networks in common, on one host 1")                        \
     SETTING(slice_bytes, "RONDO_SLICE", BYTES, "262144", 4096, 262144, NULL,                                          \
             "pipeline unit; over sockets at most 131072")                                                             \
     SETTING(sockets, "RONDO_SOCKETS", NUMBER, "1", 1, 8, NULL,                                                        \

@@ -168,13 +168,11 @@ rondo_result rd_sock_connected(int fd, const rd_address *to)
     return error ? fail_with(error, "connecting to", to) : RONDO_SUCCESS;
 }
 
-rondo_result rd_sock_connect_start(int *fd, const rd_address *to, const char *interface, bool *done)
+rondo_result rd_sock_connect_start(int *fd, const rd_address *to, bool *done)
 {
     int s = socket(to->at.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (s < 0) return rd_fail_errno("making a socket");
     no_delay(s, to->at.ss_family);
-    /* Where the kernel forbids it, its routes decide. */
-    if (interface) (void)!setsockopt(s, SOL_SOCKET, SO_BINDTODEVICE, interface, (socklen_t)strlen(interface));
     bool stands = connect(s, (const struct sockaddr *)&to->at, to->bytes) == 0;
     int error = stands ? 0 : errno;
     rondo_result result = RONDO_SUCCESS;
@@ -198,7 +196,7 @@ rondo_result rd_sock_connect(int *fd, const rd_address *to, int64_t deadline)
     int s = -1;
     bool done = false;
     rondo_result result;
-    while ((result = rd_sock_connect_start(&s, to, NULL, &done)) == RONDO_IN_PROGRESS && rd_now() < deadline)
+    while ((result = rd_sock_connect_start(&s, to, &done)) == RONDO_IN_PROGRESS && rd_now() < deadline)
         nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);
     if (result == RONDO_IN_PROGRESS) {
         char text[RD_ADDRESS_TEXT];

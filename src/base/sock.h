@@ -49,10 +49,9 @@ rondo_result rd_sock_listen_unix(int *fd, const char *name);
 /* The next connection, if there is one: RONDO_IN_PROGRESS if not. RONDO_SYSTEM_ERROR is lasting (EMFILE): pause. */
 rondo_result rd_sock_accept(int listener, int *fd);
 
-/* Begins a connection, by this interface if it can be (NULL: by whichever leads there). *done: it stands already; else
- * wait for POLLOUT and ask rd_sock_connected(). RONDO_IN_PROGRESS: not even that (the queue of a unix socket is full),
- * try again. */
-rondo_result rd_sock_connect_start(int *fd, const rd_address *to, const char *interface, bool *done);
+/* Begins a connection. *done: it stands already; else wait for POLLOUT and ask rd_sock_connected(). RONDO_IN_PROGRESS:
+ * not even that (the queue of a unix socket is full), try again. */
+rondo_result rd_sock_connect_start(int *fd, const rd_address *to, bool *done);
 rondo_result rd_sock_connected(int fd, const rd_address *to);
 /* Both, with a deadline. On a unix socket whose queue is full it tries again until then. */
 rondo_result rd_sock_connect(int *fd, const rd_address *to, int64_t deadline);

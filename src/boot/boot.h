@@ -93,9 +93,8 @@ typedef struct rd_route {
     bool own; /* this machine has the same address, so it leads here and not there */
 } rd_route;
 
-/* The networks that both are on, as routes, and of these no two with an interface in common: the fastest first, else in
- * the order of there->interface. Both ends of a connection, and all who look on, find the same pairs. Returns how many.
- */
+/* The networks that both are on, as routes, and of these no two with an interface or a network in common: the fastest
+ * first, else in the order of there->interface. All who look on find the same. Returns how many. */
 int rd_contact_networks(const rd_contact *here, const rd_contact *there, rd_route networks[RD_INTERFACES]);
 
 /* What a rank does now, for the others: opaque here. */

@@ -151,13 +151,15 @@ static uint32_t speed(const rd_contact *here, const rd_contact *there, rd_route 
     return a < b ? a : b;
 }
 
-/* Addresses of interfaces that are among the routes already, IPv6 beside IPv4 say, make no further network. */
+/* What is on an interface or a network that is among the routes already makes no further one. A second card on one
+ * network neither: whatever address a connection has, Linux sends by the card that its routes name first. */
 static bool is_taken(const rd_contact *here, const rd_contact *there, const rd_route *routes, int count, int from,
                      int to)
 {
     for (int i = 0; i < count; i++)
         if (strcmp(here->interface[routes[i].from].name, here->interface[from].name) == 0 ||
-            strcmp(there->interface[routes[i].to].name, there->interface[to].name) == 0)
+            strcmp(there->interface[routes[i].to].name, there->interface[to].name) == 0 ||
+            rd_interface_same_network(&here->interface[routes[i].from], &here->interface[from]))
             return true;
     return false;
 }

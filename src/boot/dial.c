@@ -123,7 +123,7 @@ static enum rd_dialed connect_to(attempt *a)
     if (result != RONDO_SUCCESS) return failed(a, result);
     /* Made and owned in one go: a child forked right after closes its copy. */
     rd_service_lock();
-    result = rd_sock_connect_start(&a->fd, &to, a->dialing->interface, &done);
+    result = rd_sock_connect_start(&a->fd, &to, &done);
     int error = errno;
     if (result == RONDO_SUCCESS) rd_own(a->fd);
     rd_service_unlock();

@@ -13,7 +13,6 @@ typedef struct rd_dialing {
     bool require_key;
     uint32_t version;       /* RD_WIRE_VERSION */
     int64_t deadline;
-    const char *interface;  /* to go by; NULL: whichever leads there */
     double patience_s;      /* with one address, until its end has answered like a Rondo */
     /* Asked between waits, at least every 50 ms: RONDO_SUCCESS to go on, else the failure to end with. NULL: go on. */
     rondo_result (*go_on)(void *context);

@@ -76,15 +76,6 @@ static void list_routes(const rd_member *member, int peer, int over, tries *t)
         rd_address_print(&t->there->interface[t->route[i].to].at, t->address[i]);
 }
 
-/* The interface to go by, where several are on the network: the kernel would take the same one every time. */
-static const char *interface_for(const tries *t, int i)
-{
-    int from = t->route[i].from, on_it = 0;
-    for (int n = 0; from >= 0 && n < t->here->interfaces; n++)
-        on_it += rd_interface_same_network(&t->here->interface[n], &t->there->interface[t->route[i].to]);
-    return on_it > 1 ? t->here->interface[from].name : NULL;
-}
-
 /* Which network was chosen, and why; and what was passed over. */
 static void log_route(const rd_member *member, int peer, const tries *t, int chosen)
 {
@@ -148,7 +139,6 @@ rondo_result rd_member_dial(rd_member *member, int peer, uint32_t purpose, int i
         bool right_one = false;
         rondo_result result = RONDO_SUCCESS;
         for (int i = 0; i < t.count; i++) {
-            dialing.interface = interface_for(&t, i);
             enum rd_dialed dialed = rd_dial(&dialing, t.address[i], fd, &result, t.reason[i], sizeof t.reason[i]);
             if (dialed == RD_DIALED) log_route(member, peer, &t, i);
             if (dialed == RD_DIALED) return RONDO_SUCCESS;

@@ -2,7 +2,6 @@
 #include "core/card.h"
 
 #include "boot/wire.h"
-#include "topo/ring.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -83,11 +82,11 @@ static rondo_result differ(const char *what, int rank, long theirs, long mine, i
 /* What comes from elsewhere is within bounds, or is no card. */
 static rondo_result check_range(int rank, const rd_card *card)
 {
-    if (card->channels >= 1 && card->channels <= RD_MAX_CHANNELS && card->sockets >= 1 && card->sockets <= 8 &&
-        card->slice_bytes >= 4096 && card->slice_bytes <= 262144 && card->slice_bytes % 64 == 0)
+    if (card->channels <= RD_MAX_CHANNELS && card->sockets >= 1 && card->sockets <= 8 && card->slice_bytes >= 4096 &&
+        card->slice_bytes <= 262144 && card->slice_bytes % 64 == 0)
         return RONDO_SUCCESS;
     return rd_fail(RONDO_REMOTE_ERROR,
-                   "rank %d asks for %u channels, %u sockets and slices of %llu bytes, which are 1 to %d, "
+                   "rank %d asks for %u channels, %u sockets and slices of %llu bytes, which are 0 to %d, "
                    "1 to 8, and 4096 to 262144 in multiples of 64",
                    rank, card->channels, card->sockets, (unsigned long long)card->slice_bytes, RD_MAX_CHANNELS);
 }
@@ -109,7 +108,8 @@ rondo_result rd_cards_agree(rondo_comm *comm, const rd_card *cards)
                           (long)mine->numerics, comm->rank);
         RD_TRY(check_range(r, card));
         if (card->slice_bytes < least.slice_bytes) least.slice_bytes = card->slice_bytes;
-        if (card->channels < least.channels) least.channels = card->channels;
+        /* 0: no wish of its own */
+        if (card->channels && (!least.channels || card->channels < least.channels)) least.channels = card->channels;
         if (card->sockets < least.sockets) least.sockets = card->sockets;
         if (card->flat_ranks < least.flat_ranks) least.flat_ranks = card->flat_ranks;
     }
@@ -130,22 +130,52 @@ bool rd_cards_share_process(const rd_card *a, const rd_card *b)
     return memcmp(a->contact.process, b->contact.process, sizeof a->contact.process) == 0;
 }
 
-rondo_result rd_cards_order_ring(rondo_comm *comm, rd_card *cards)
+/* The rings as this rank sees them. */
+static void take_rings(rondo_comm *comm, const rd_card *cards, const rd_around *around, const rd_rings *rings,
+                       rd_neighbours *near)
+{
+    int n = comm->size;
+    comm->wiring.channels = rings->channels;
+    for (int ch = 0; ch < rings->channels; ch++) {
+        for (int i = 0; i < n; i++) {
+            const rd_hop *hop = &rings->hops[ch * n + i];
+            comm->order[ch * n + i] = hop->from;
+            if (hop->to == comm->rank) near->previous[ch] = hop->from;
+            if (hop->from != comm->rank) continue;
+            bool known = around && hop->nic >= 0;
+            near->next[ch] = hop->to;
+            near->network[ch] =
+                rd_cards_network(&cards[hop->from], known ? &around[hop->from].nic[hop->nic] : NULL, &cards[hop->to],
+                                 known ? &around[hop->to].nic[hop->nic_there] : NULL, ch);
+        }
+        comm->one_order =
+            comm->one_order && memcmp(comm->order, comm->order + ch * n, (size_t)n * sizeof *comm->order) == 0;
+    }
+}
+
+rondo_result rd_cards_order_rings(rondo_comm *comm, rd_card *cards, rd_neighbours *near)
 {
     int n = comm->size;
     rondo_result result = RONDO_SUCCESS;
     rd_place *places = calloc((size_t)n, sizeof *places);
+    rd_around *around = NULL;
     rd_rings rings = {0};
+    bool one_host = true;
     if (!places) return rd_fail_errno("no memory for the places of %d ranks", n);
     for (int r = 0; r < n; r++) {
         places[r] = cards[r].place;
         for (places[r].host = 0; !rd_cards_may_share_host(&cards[places[r].host], &cards[r]);) places[r].host++;
+        one_host = one_host && places[r].host == 0;
     }
-    if ((result = rd_rings_make(&rings, &(rd_told){.ranks = n, .places = places}, 1)) != RONDO_SUCCESS) goto out;
-    for (int i = 0; i < n; i++) comm->order[i] = rings.hops[i].from;
-    comm->crowded = rd_crowded(places, n, places[comm->rank].host);
-    rd_rings_free(&rings);
-out:
+    if (!one_host) result = rd_cards_around(cards, places, n, &around);
+    rd_told told = {.ranks = n, .places = places, .around = around};
+    if (result == RONDO_SUCCESS) result = rd_rings_make(&rings, &told, comm->wiring.channels);
+    if (result == RONDO_SUCCESS) {
+        take_rings(comm, cards, around, &rings, near);
+        comm->crowded = rd_crowded(places, n, places[comm->rank].host);
+        rd_rings_free(&rings);
+    }
+    free(around);
     free(places);
     return result;
 }

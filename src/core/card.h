@@ -6,6 +6,7 @@
 #define RD_CORE_CARD_H
 
 #include "core/comm.h"
+#include "topo/ring.h"
 
 #define RD_LINK_VERSION 2
 
@@ -25,8 +26,22 @@ rondo_result rd_cards_exchange(rondo_comm *comm, rd_table *table, const rd_conta
  * RONDO_INVALID_USAGE. Sets comm's slice size, channels, sockets and limit of flat. */
 rondo_result rd_cards_agree(rondo_comm *comm, const rd_card *cards);
 
-/* The ring (comm->order), and whether the ranks of this host are more than its processors (comm->crowded). */
-rondo_result rd_cards_order_ring(rondo_comm *comm, rd_card *cards);
+/* This rank on the rings, by channel: who is before it and after it, and which of the networks that it shares with the
+ * next (rd_contact_networks) the link to that one takes. */
+typedef struct rd_neighbours {
+    int next[RD_MAX_CHANNELS], previous[RD_MAX_CHANNELS], network[RD_MAX_CHANNELS];
+} rd_neighbours;
+
+/* The rings (comm->order, and where nobody asked for a number of channels, that), and whether the ranks of this host
+ * are more than its processors (comm->crowded). */
+rondo_result rd_cards_order_rings(rondo_comm *comm, rd_card *cards, rd_neighbours *near);
+
+/* What the cards say of networks, by rank; places[].host are filled in, each the number of the host's first rank.
+ * *around is the caller's to free. (around.c) */
+rondo_result rd_cards_around(const rd_card *cards, const rd_place *places, int n, rd_around **around);
+/* Which of the networks that two ranks share (rd_contact_networks) these two of their cards are on; `otherwise` where
+ * they are on none, or nothing is known of them (NULL). */
+int rd_cards_network(const rd_card *from, const rd_nic *nic, const rd_card *to, const rd_nic *nic_there, int otherwise);
 
 /* One process; and perhaps one host, which mapping a page will prove. */
 bool rd_cards_share_process(const rd_card *a, const rd_card *b);

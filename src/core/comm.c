@@ -23,8 +23,9 @@ void rd_comm_discard(rondo_comm *comm)
     free(comm->in);
     free(comm->order);
     rd_trace_close(comm->trace);
-    rd_schedule *schedules = &comm->schedules[0][0][0];
+    rd_schedule *schedules = &comm->schedules[0][0][0], *of_rings = &comm->ring_schedules[0][0][0];
     for (size_t i = 0; i < sizeof comm->schedules / sizeof *schedules; i++) free(schedules[i].steps);
+    for (size_t i = 0; i < sizeof comm->ring_schedules / sizeof *of_rings; i++) free(of_rings[i].steps);
     free(comm->fused);
     free(comm->recorder);
     rd_bell_close(&comm->bell);

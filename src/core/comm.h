@@ -5,7 +5,9 @@
  *   split.c    ... from another one
  *   comm.c     asking, aborting, finalizing, destroying
  *   card.c     what ranks tell one another first; the ring's order
- *   connect.c  the links
+ *   around.c   ... and their networks
+ *   connect.c  the links that a communicator starts with
+ *   edges.c    ... and how they are made
  *   api.c      the collectives, each a description of the call and one line
  *   hello.c    the first bytes of a link
  *   links.c    links beyond the ring's neighbours, made on demand
@@ -79,11 +81,15 @@ struct rondo_comm {
     bool crowded;          /* the ranks of this host take turns on its processors */
     long spin, ring_spin;  /* polls before a wait yields: of operations in which all meet all, and of the others */
 
-    int32_t *order;    /* ring position -> rank */
+    int32_t *order;    /* [channel * size + position on its ring]: rank */
+    bool one_order;    /* of all channels */
     rd_wire *out, *in; /* [channel * size + rank]; no link where the plans need none */
     rd_wiring wiring;  /* which of them the executor uses */
     rd_reduction reductions[RONDO_DTYPES][RONDO_OPS];
     rd_schedule schedules[RONDO_ALGOS][RONDO_COLLECTIVES][2]; /* [algo][collective][wide] */
+    rd_schedule ring_schedules[RD_MAX_CHANNELS][RONDO_COLLECTIVES]
+                              [2]; /* likewise, where channels differ in their order */
+    rd_course courses[RD_MAX_CHANNELS];
     rd_op op;                                                 /* the collective in progress */
     rd_links links;                                           /* beyond the ring */
     rd_op messages;                                           /* the sends and receives in progress */

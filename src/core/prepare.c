@@ -66,9 +66,8 @@ static bool is_planned(const rondo_plan *plan, rondo_collective collective, rond
 }
 
 /* The plan's steps, computed at its first use. */
-static rondo_result look_up_steps(rondo_comm *comm, const rondo_plan *plan, const rondo_step **steps)
+static rondo_result look_up_steps(rd_schedule *kept, const rondo_plan *plan, const rondo_step **steps)
 {
-    rd_schedule *kept = &comm->schedules[plan->algo][plan->collective][plan->wide];
     if (!kept->steps || kept->root != plan->root) {
         free(kept->steps);
         kept->root = plan->root;
@@ -77,6 +76,22 @@ static rondo_result look_up_steps(rondo_comm *comm, const rondo_plan *plan, cons
         for (int32_t s = 0; s < plan->steps; s++) kept->steps[s] = rondo_plan_step(plan, s);
     }
     *steps = kept->steps;
+    return RONDO_SUCCESS;
+}
+
+/* On rings that go round in different orders every channel has a plan of its own. */
+static rondo_result plan_courses(rondo_comm *comm, rd_op *op)
+{
+    const rondo_plan *p = &op->plan;
+    op->courses = NULL;
+    if (comm->one_order || p->algo != RONDO_ALGO_RING) return RONDO_SUCCESS;
+    for (int ch = 0; ch < comm->wiring.channels; ch++) {
+        rd_course *course = &comm->courses[ch];
+        rondo_plan_init(&course->plan, (rondo_collective)p->collective, RONDO_ALGO_RING, p->size, p->rank, p->root,
+                        p->count, comm->order + (size_t)ch * (size_t)comm->size, NULL, p->wide);
+        RD_TRY(look_up_steps(&comm->ring_schedules[ch][p->collective][p->wide], &course->plan, &course->steps));
+    }
+    op->courses = comm->courses;
     return RONDO_SUCCESS;
 }
 
@@ -203,7 +218,8 @@ rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
     if (!is_planned(&op->plan, call->collective, algo, call->root, whole, wide)) {
         rondo_plan_init(&op->plan, call->collective, algo, comm->size, comm->rank, call->root, whole, comm->order, NULL,
                         wide);
-        RD_TRY(look_up_steps(comm, &op->plan, &op->steps));
+        RD_TRY(look_up_steps(&comm->schedules[algo][call->collective][wide], &op->plan, &op->steps));
+        RD_TRY(plan_courses(comm, op));
     }
     op->reduction = reduction;
     op->wiring = &comm->wiring;

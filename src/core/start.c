@@ -58,7 +58,8 @@ static rondo_result allocate(rondo_comm **out, const rd_start *start)
     pthread_cond_init(&comm->line.moved, NULL);
     memcpy(comm->job, start->job.id, sizeof comm->job);
     comm->number = start->job.comm_number;
-    comm->order = calloc(n, sizeof *comm->order);
+    comm->order = calloc(n * RD_MAX_CHANNELS, sizeof *comm->order);
+    comm->one_order = true;
     comm->out = calloc(n * RD_MAX_CHANNELS, sizeof *comm->out);
     comm->in = calloc(n * RD_MAX_CHANNELS, sizeof *comm->in);
     rondo_result result = rd_bell_open(&comm->bell);

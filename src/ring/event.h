@@ -28,7 +28,7 @@ static inline size_t rd_wire_bytes(const rd_op *op, rondo_range part, bool wide)
 /* Slice `slice` of the channel's part of a chunk; empty past its end. */
 static inline rondo_range rd_piece(const rd_op *op, const rd_flow *flow, int32_t chunk, uint64_t slice)
 {
-    rondo_range all = rondo_split(rondo_chunk(&op->plan, chunk), (uint32_t)op->wiring->channels,
+    rondo_range all = rondo_split(rondo_chunk(flow->plan, chunk), (uint32_t)op->wiring->channels,
                                   (uint32_t)flow->channel, RD_CHANNEL_GRAIN);
     return rondo_slice(all, slice, op->slice_elements);
 }
@@ -52,12 +52,12 @@ RD_HOT rd_event rd_event_at(const rd_op *op, const rd_flow *flow, int32_t event,
     rd_event e = {.event = event, .slice = slice};
     int32_t chunk = -1;
     if (event > 0) {
-        e.in = op->steps[event - 1];
+        e.in = flow->steps[event - 1];
         e.receives = e.in.recv_from >= 0;
         if (e.receives) chunk = e.in.recv_chunk;
     }
-    if (event < op->plan.steps) {
-        e.out = op->steps[event];
+    if (event < flow->plan->steps) {
+        e.out = flow->steps[event];
         e.sends = e.out.send_to >= 0;
         if (e.sends) chunk = e.out.send_chunk;
     }

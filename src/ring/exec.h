@@ -92,6 +92,8 @@ typedef struct rd_parts {
  * further ahead than one block of what it has received:   sent <= applied + block   (on plans that go all round)
  * and since a wire holds more than `block` slices, some rank can always go on (docs/design.md has the proof). */
 typedef struct rd_flow {
+    const rondo_plan *plan;  /* the operation's, or the channel's own */
+    const rondo_step *steps;
     rd_wire *out, *in;
     unsigned char *scratch;
     int channel;
@@ -159,11 +161,18 @@ typedef struct rd_peers {
     unsigned char nothing[1];
 } rd_peers;
 
+/* The schedule of one channel. */
+typedef struct rd_course {
+    rondo_plan plan;
+    const rondo_step *steps;
+} rd_course;
+
 enum rd_executor { RD_BY_ITSELF, RD_BY_RING, RD_BY_FLAT, RD_BY_EXCHANGE, RD_BY_PEERS };
 
 typedef struct rd_op {
     rondo_plan plan;
     const rondo_step *steps; /* of the plan, all of them: they depend on neither count nor bounds, so callers keep them */
+    const rd_course *courses; /* by channel, where their rings have different orders: all else is as in plan; else NULL */
     rd_buffers buffers;
     const rd_reduction *reduction; /* also tells the element size of pure moves */
     rd_wiring *wiring;

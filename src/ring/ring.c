@@ -23,18 +23,20 @@ void rd_ring_start(rd_op *op, rd_flow *flow, int channel)
     rondo_range longest = {0, whole ? op->plan.count : rondo_chunk_max(&op->plan)};
     uint64_t most = rondo_split(longest, (uint32_t)wiring->channels, 0, RD_CHANNEL_GRAIN).count;
     *flow = (rd_flow){.out = wiring->ring_out[channel], .in = wiring->ring_in[channel],
-                      .scratch = wiring->scratch[channel], .channel = channel};
+                      .scratch = wiring->scratch[channel], .channel = channel,
+                      .plan = op->courses ? &op->courses[channel].plan : &op->plan,
+                      .steps = op->courses ? op->courses[channel].steps : op->steps};
     if (op->engine) op->behind[channel] = (rd_behind){0};
     flow->slices = rondo_slices(most, op->slice_elements);
     flow->out_done = flow->out->used;
     flow->in_count = flow->in->used;
-    flow->opens = channel == 0 && rondo_plan_opens(&op->plan);
+    flow->opens = channel == 0 && rondo_plan_opens(flow->plan);
     flow->comes = flow->opens;
-    for (int32_t step = 0; step < op->plan.steps; step++)
-        if (op->steps[step].recv_from >= 0) flow->comes += flow->slices;
+    for (int32_t step = 0; step < flow->plan->steps; step++)
+        if (flow->steps[step].recv_from >= 0) flow->comes += flow->slices;
     if (flow->scratch) {
-        size_t widest = op->plan.wide ? op->reduction->wide_bytes : op->reduction->bytes;
-        flow->part_bytes = op->slice_elements * widest * (op->plan.wide ? 2 : 1);
+        size_t widest = flow->plan->wide ? op->reduction->wide_bytes : op->reduction->bytes;
+        flow->part_bytes = op->slice_elements * widest * (flow->plan->wide ? 2 : 1);
         uint64_t fit = wiring->slice_bytes / flow->part_bytes;
         flow->parts.count = fit < RD_PARTS ? (uint32_t)fit : RD_PARTS;
     }
@@ -88,7 +90,7 @@ static rondo_link_result post_receives(rd_op *op, rd_flow *flow)
         if (r != RONDO_LINK_OK) return r;
     }
     while (flow->post_first < flow->slices) {
-        rondo_step step = op->steps[flow->post_step];
+        rondo_step step = flow->steps[flow->post_step];
         if (step.recv_from >= 0) {
             rondo_range part = rd_piece(op, flow, step.recv_chunk, flow->post_slice);
             bool direct = STAGED(flow->in) || lands_in_output(&step);
@@ -100,7 +102,7 @@ static rondo_link_result post_receives(rd_op *op, rd_flow *flow)
                 return r;
             }
         }
-        rd_next(op, flow, &flow->post_first, &flow->post_step, &flow->post_slice, op->plan.steps - 1);
+        rd_next(op, flow, &flow->post_first, &flow->post_step, &flow->post_slice, flow->plan->steps - 1);
     }
     return RONDO_LINK_OK;
 }
@@ -173,7 +175,7 @@ static rondo_link_result send_own(rd_op *op, rd_flow *flow, const rd_event *e, v
 {
     const unsigned char *own = rd_op_input(op, e->out.send_chunk, e->part);
     unsigned char *keep = NULL;
-    if (op->plan.collective == RONDO_COLL_ALL_GATHER || op->plan.collective == RONDO_COLL_BROADCAST)
+    if (flow->plan->collective == RONDO_COLL_ALL_GATHER || flow->plan->collective == RONDO_COLL_BROADCAST)
         keep = rd_op_output(op, e->out.send_chunk, e->part);
     if (keep == own) keep = NULL;
     if (SLOTS(flow->out)) return rd_op_copy(op, place, keep, own, e->out_bytes, false);
@@ -228,7 +230,7 @@ static void record(const rd_op *op, const rd_flow *flow, const rd_event *e)
 /* An exchange in place writes its sums where its own terms leave from: not before they have left. */
 static bool still_leaving(const rd_op *op, const rd_flow *flow, const rd_event *e)
 {
-    if (op->plan.algo != RONDO_ALGO_EXCHANGE || SLOTS(flow->out) || op->buffers.output != op->buffers.input) return false;
+    if (flow->plan->algo != RONDO_ALGO_EXCHANGE || SLOTS(flow->out) || op->buffers.output != op->buffers.input) return false;
     uint64_t before = flow->out->used - flow->sent;
     return e->receives && flow->out_done <= before + e->slice;
 }
@@ -319,7 +321,7 @@ static __attribute__((noinline)) rondo_link_result end_events(rd_op *op, rd_flow
             behind->reading -= e.receives;
             behind->ended++;
         }
-        rd_next(op, flow, &behind->first, &behind->event, &behind->slice, op->plan.steps);
+        rd_next(op, flow, &behind->first, &behind->event, &behind->slice, flow->plan->steps);
     }
     return RONDO_LINK_OK;
 }
@@ -336,7 +338,7 @@ static rondo_link_result send_opening(rd_op *op, rd_flow *flow)
     if (r == RONDO_LINK_OK) r = hand_over(op, flow, &empty, place);
     if (r != RONDO_LINK_OK) return r;
     flow->opened = true;
-    rondo_step step = rondo_plan_opening(&op->plan);
+    rondo_step step = rondo_plan_opening(flow->plan);
     if (op->trace) rd_trace_sent(op->trace, RONDO_OPENING, &step, (rondo_range){0, 0}, 0, 0, flow->channel);
     return RONDO_LINK_OK;
 }
@@ -356,7 +358,7 @@ static rondo_link_result take_opening(rd_op *op, rd_flow *flow)
     flow->in->used++;
     flow->applied++;
     flow->met = true;
-    rondo_step step = rondo_plan_opening(&op->plan);
+    rondo_step step = rondo_plan_opening(flow->plan);
     if (op->trace) rd_trace_received(op->trace, RONDO_OPENING, &step, (rondo_range){0, 0}, 0, 0, flow->channel);
     return RONDO_LINK_OK;
 }
@@ -396,7 +398,7 @@ static rondo_link_result poll_links(rd_op *op, rd_flow *flow)
 /* sent <= applied + block, on plans that go all round; a breach is a bug of this file. */
 static bool counters_hold(const rd_op *op, const rd_flow *flow)
 {
-    return op->plan.chunks == 1 || flow->sent <= flow->applied + (uint64_t)op->block;
+    return flow->plan->chunks == 1 || flow->sent <= flow->applied + (uint64_t)op->block;
 }
 
 /* Everything that can change while a flow waits; it has moved if this has. */
@@ -437,7 +439,7 @@ rd_progress rd_ring_advance(rd_op *op, rd_flow *flow)
         if (r != RONDO_LINK_OK)
             return rd_op_fail(op, op->engine_failed ? NULL : flow->blocked == RD_NEEDS_IN ? flow->in : flow->out, r);
         if (!counters_hold(op, flow)) return rd_op_fail(op, NULL, RONDO_LINK_BROKEN);
-        rd_next(op, flow, &flow->first, &flow->event, &flow->slice, op->plan.steps);
+        rd_next(op, flow, &flow->first, &flow->event, &flow->slice, flow->plan->steps);
     }
     return RD_MOVED;
 }

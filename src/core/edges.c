@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/edges.h"
+
+#include "base/log.h"
+#include "boot/wire.h"
+#include "core/hello.h"
+#include "transport/transport.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { PURPOSE_LINK = 1, PURPOSE_SOCKET = 2, MOST_SOCKETS = 8 };
+
+/* The best transport that reaches peer, and a connection to it. */
+static rondo_result reach(rd_edges *c, const rd_edge *edge, const rondo_transport **transport, int *fd)
+{
+    rondo_comm *comm = c->comm;
+    int peer = edge->peer;
+    const rd_card *mine = &c->cards[comm->rank], *theirs = &c->cards[peer];
+    char why[256], lost[512] = "";
+    rondo_reach far = rd_cards_share_process(mine, theirs) ? RONDO_REACH_PROCESS
+                      : c->unix_ok[peer]                   ? RONDO_REACH_HOST
+                                                           : RONDO_REACH_NETWORK;
+    for (;; far = RONDO_REACH_NETWORK) {
+        *transport = rd_transport_choose(far, rd_forced_transport(comm), why, sizeof why);
+        if (!*transport)
+            return rd_fail(lost[0] ? RONDO_REMOTE_ERROR : RONDO_INVALID_USAGE,
+                           "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,
+                           lost[0] ? "; tried as one host: " : "", lost);
+        bool over_unix = (*transport)->reach != RONDO_REACH_NETWORK;
+        rondo_result result = rd_member_connect(comm->member, peer, PURPOSE_LINK, edge->index,
+                                                over_unix ? RD_OVER_UNIX : edge->network, c->deadline, fd);
+        if (result == RONDO_SUCCESS) break;
+        if (!over_unix || far == RONDO_REACH_PROCESS || result != RONDO_REMOTE_ERROR || rd_comm_stopped(comm))
+            return result;
+        c->unix_ok[peer] = false;
+        snprintf(lost, sizeof lost, "%s", rd_last_error());
+    }
+    rd_log(RD_LOG_INFO, "rank %d -> rank %d: %s", comm->rank, peer, why);
+    return RONDO_SUCCESS;
+}
+
+static rondo_link_spec spec_for(const rd_edges *c, const rd_edge *edge)
+{
+    return (rondo_link_spec){.me = c->comm->rank,
+                             .peer = edge->peer,
+                             .bell = &c->comm->bell,
+                             .slots = edge->slots,
+                             .slot_bytes = edge->slot_bytes};
+}
+
+/* The further sockets of a link whose first one is spec->sockets[0]; on failure all of them are closed. */
+static rondo_result more_sockets(rd_edges *c, const rd_edge *edge, int total, bool offering, rondo_link_spec *spec)
+{
+    rd_member *member = c->comm->member;
+    while (spec->socket_count < total) {
+        int index = edge->index * MOST_SOCKETS + spec->socket_count, *fd = &spec->sockets[spec->socket_count];
+        rondo_result result = offering ? rd_member_connect(member, edge->peer, PURPOSE_SOCKET, index, edge->network, c->deadline, fd)
+                                       : rd_member_accept(member, edge->peer, PURPOSE_SOCKET, index, c->deadline, fd);
+        if (result != RONDO_SUCCESS) {
+            while (spec->socket_count) close(spec->sockets[--spec->socket_count]);
+            return result;
+        }
+        spec->socket_count++;
+    }
+    return RONDO_SUCCESS;
+}
+
+static rondo_result offer_link(rd_edges *c, rd_edge *edge)
+{
+    rondo_comm *comm = c->comm;
+    const rondo_transport *transport;
+    rondo_offer offer = {0};
+    int fd;
+    RD_TRY(reach(c, edge, &transport, &fd));
+    rondo_link_spec spec = spec_for(c, edge);
+    if (transport->sockets) {
+        spec.sockets[spec.socket_count++] = fd;
+        int total = transport->reach == RONDO_REACH_NETWORK ? (int)comm->settings.sockets : transport->sockets;
+        RD_TRY(more_sockets(c, edge, total, true, &spec));
+    }
+    rondo_result result = transport->offer(&spec, &edge->wire->link, &offer);
+    if (result != RONDO_SUCCESS) {
+        if (!transport->sockets) close(fd);
+        return result;
+    }
+    result = rd_hello_send(fd, transport, &spec, &offer, c->deadline);
+    rd_offer_close(&offer);
+    edge->fd = fd;
+    return result;
+}
+
+/* What a peer offers must be what this rank is about to make. */
+static rondo_result check_offer(int peer, const rd_link_hello *hello, const rondo_link_spec *spec,
+                                const rondo_transport **transport)
+{
+    RD_TRY(rd_hello_transport(hello, peer, transport));
+    if (hello->slot_bytes != spec->slot_bytes || hello->slots != spec->slots ||
+        !hello->sockets != !(*transport)->sockets)
+        return rd_fail(RONDO_REMOTE_ERROR,
+                       "rank %d offers a link of %u slots of %llu bytes on %u sockets, expected were "
+                       "%u of %zu",
+                       peer, hello->slots, (unsigned long long)hello->slot_bytes, hello->sockets, spec->slots,
+                       spec->slot_bytes);
+    return RONDO_SUCCESS;
+}
+
+static rondo_result accept_link(rd_edges *c, rd_edge *edge)
+{
+    rondo_offer offer = {0}, answer = {0};
+    rondo_link_spec spec = spec_for(c, edge);
+    const rondo_transport *transport;
+    rd_link_hello hello;
+    int fd;
+    RD_TRY(rd_member_accept(c->comm->member, edge->peer, PURPOSE_LINK, edge->index, c->deadline, &fd));
+    rondo_result result = rd_hello_await(c->comm, fd, c->deadline);
+    if (result == RONDO_SUCCESS) result = rd_hello_recv(fd, &hello, &offer, c->deadline);
+    if (result == RONDO_SUCCESS) result = check_offer(edge->peer, &hello, &spec, &transport);
+    if (result != RONDO_SUCCESS) {
+        rd_offer_close(&offer);
+        close(fd);
+        return result;
+    }
+    if (transport->sockets) {
+        spec.sockets[spec.socket_count++] = fd;
+        result = more_sockets(c, edge, (int)hello.sockets, false, &spec);
+        if (result != RONDO_SUCCESS) {
+            rd_offer_close(&offer);
+            return result;
+        }
+    }
+    result = transport->accept(&spec, &offer, &edge->wire->link, &answer);
+    if (result == RONDO_SUCCESS) result = rd_hello_send(fd, transport, &spec, &answer, c->deadline);
+    rd_offer_close(&answer);
+    if (!transport->sockets) close(fd);
+    if (result == RONDO_SUCCESS && transport->reach == RONDO_REACH_HOST)
+        rd_log(RD_LOG_INFO,
+               "rank %d <- rank %d: %s, and one host for certain: a page that rank %d made is mapped here, and holds "
+               "the random token that it said",
+               c->comm->rank, edge->peer, transport->name, edge->peer);
+    return result;
+}
+
+static rondo_result complete_link(rd_edges *c, rd_edge *edge)
+{
+    rondo_link *link = edge->wire->link;
+    const rondo_transport *transport = rd_transport_named(link->ops->name);
+    rd_link_hello hello;
+    rondo_offer answer = {0};
+    rondo_result result = rd_hello_await(c->comm, edge->fd, c->deadline);
+    if (result == RONDO_SUCCESS) result = rd_hello_recv(edge->fd, &hello, &answer, c->deadline);
+    if (result == RONDO_SUCCESS) result = transport->complete(link, &answer);
+    if (!transport->sockets) close(edge->fd);
+    edge->fd = -1;
+    return result;
+}
+
+/* Links that take over their sockets close them themselves. */
+static void close_unanswered(rd_edges *c)
+{
+    for (int i = 0; i < c->outs; i++) {
+        const rondo_link *link = c->out[i].wire->link;
+        if (c->out[i].fd >= 0 && !(link && rd_transport_named(link->ops->name)->sockets)) close(c->out[i].fd);
+    }
+}
+
+rondo_result rd_edges_make(rd_edges *c)
+{
+    rondo_result result = RONDO_SUCCESS;
+    for (int i = 0; i < c->outs; i++) c->out[i].fd = -1;
+    for (int i = 0; i < c->outs && result == RONDO_SUCCESS; i++) result = offer_link(c, &c->out[i]);
+    for (int i = 0; i < c->ins && result == RONDO_SUCCESS; i++) result = accept_link(c, &c->in[i]);
+    for (int i = 0; i < c->outs && result == RONDO_SUCCESS; i++) result = complete_link(c, &c->out[i]);
+    close_unanswered(c);
+    return result;
+}
