@@ -38,6 +38,9 @@ CPPFLAGS = -D_GNU_SOURCE -Iinclude -Isrc -I.
 CFLAGS   = -std=c11 $(OPT) -g -ffp-contract=off -fPIC -fvisibility=hidden -pthread $(WARN) $(SAN)
 LDFLAGS  = -pthread $(SAN)
 LIBS     = -lhwloc -lsodium -lm
+# RDMA is in the build where rdma-core's headers are; its library is loaded when the program runs.
+VERBS_HEADERS := $(shell echo '\#include <infiniband/verbs.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+CPPFLAGS += $(if $(VERBS_HEADERS),-DRD_VERBS)
 TOOL_LIBS = -ljson-c
 
 ifeq ($(V),)
@@ -47,6 +50,7 @@ endif
 
 # ---- What is built -------------------------------------------------------------------------------------------
 LIB_SRC  := $(wildcard $(addsuffix /*.c,src/base src/boot src/topo src/transport src/reduce src/ring src/core src/ddp))
+LIB_SRC  := $(if $(VERBS_HEADERS),$(LIB_SRC),$(filter-out src/transport/verbs%,$(LIB_SRC)))
 CLI_SRC  := $(wildcard src/cli/*.c)
 TEST_SRC := $(wildcard tests/test_*.c)
 CHAOS_SRC := $(wildcard tests/chaos*.c)

@@ -13,10 +13,12 @@
 
 /* A transport, and how its ends are dressed. */
 struct link_kind {
-    char name[48];
+    char name[64];
     const rondo_transport *transport;
     int sockets;
     bool fault, adapted;
+    void (*before)(int side); /* NULL, or called before that side's end is made */
+    size_t asks;              /* longer slices than this go only when their receiver has asked for them; 0: none does */
 };
 
 struct link_pair {

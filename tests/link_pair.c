@@ -30,6 +30,11 @@ void link_sockets(int from[], int to[], int count)
     close(listener);
 }
 
+static void before(const struct link_kind *kind, int side)
+{
+    if (kind->before) kind->before(side);
+}
+
 /* NULL on failure. */
 static rondo_link *dress(const struct link_kind *kind, rondo_link *link, int side)
 {
@@ -53,7 +58,9 @@ void link_pair_open(struct link_pair *pair, const struct link_kind *kind, uint32
     for (int side = 0; side < 2 && kind->fault; side++)
         assert_int_equal(rd_fault_shorten(&specs[side], 16384), RONDO_SUCCESS);
     const rondo_transport *t = kind->transport;
+    before(kind, RD_SENDER);
     assert_int_equal(t->offer(&specs[RD_SENDER], &pair->ends[RD_SENDER], &offer), RONDO_SUCCESS);
+    before(kind, RD_RECEIVER);
     assert_int_equal(t->accept(&specs[RD_RECEIVER], &offer, &pair->ends[RD_RECEIVER], &answer), RONDO_SUCCESS);
     assert_int_equal(t->complete(pair->ends[RD_SENDER], &answer), RONDO_SUCCESS);
     for (int side = 0; side < 2; side++) {
@@ -116,6 +123,7 @@ bool link_pair_join(struct link_pair *pair, const struct link_kind *kind, int si
     *pair = (struct link_pair){.kind = kind};
     bool made = rd_bell_open(&pair->bells[side]) == RONDO_SUCCESS;
     spec->bell = &pair->bells[side];
+    before(kind, side);
     if (side == RD_SENDER)
         made = made && t->offer(spec, &pair->ends[side], &offer) == RONDO_SUCCESS && send_offer(control, &offer) &&
                receive_offer(control, &answer) && t->complete(pair->ends[side], &answer) == RONDO_SUCCESS;

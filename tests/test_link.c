@@ -15,14 +15,21 @@
 
 enum { SLOTS = 4, SLOT_BYTES = 4096 };
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-enum { SLICES = 1000 };
+static uint64_t slices = 1000;
 #else
-enum { SLICES = 10000 };
+static uint64_t slices = 10000;
 #endif
 
 static void open_pair(void **state, struct link_pair *pair) { link_pair_open(pair, *state, SLOTS, SLOT_BYTES); }
 
 static bool has_slots(const struct link_pair *pair) { return pair->ends[RD_SENDER]->caps & RONDO_LINK_SLOTS; }
+
+/* The most that reaches a receiver without any further doing of the sender. */
+static size_t goes_by_itself(void **state)
+{
+    const struct link_kind *kind = *state;
+    return kind->asks ? kind->asks : SLOT_BYTES;
+}
 
 static uint64_t poll_count(rondo_link *link)
 {
@@ -38,7 +45,7 @@ static void test_one_thread(void **state)
     struct link_pair pair;
     struct link_flow flows[2];
     open_pair(state, &pair);
-    for (int side = 0; side < 2; side++) link_flow_open(&flows[side], &pair, side, SLICES);
+    for (int side = 0; side < 2; side++) link_flow_open(&flows[side], &pair, side, slices);
     int64_t deadline = rd_now() + LINK_DEADLINE_NS;
     while (!(link_flow_over(&flows[0]) && link_flow_over(&flows[1])) && rd_now() < deadline) {
         if (!link_flow_over(&flows[0])) link_flow_step(&flows[0]);
@@ -46,7 +53,7 @@ static void test_one_thread(void **state)
     }
     for (int side = 0; side < 2; side++) {
         assert_string_equal(flows[side].trouble, "");
-        assert_int_equal(flows[side].moved, SLICES);
+        assert_int_equal(flows[side].moved, slices);
         link_flow_close(&flows[side]);
     }
     assert_int_equal(pair.ends[RD_SENDER]->bytes_sent, flows[RD_RECEIVER].bytes);
@@ -59,7 +66,7 @@ static void run_threads(void **state, uint32_t slots)
     struct link_flow flows[2];
     pthread_t thread;
     link_pair_open(&pair, *state, slots, SLOT_BYTES);
-    for (int side = 0; side < 2; side++) link_flow_open(&flows[side], &pair, side, SLICES);
+    for (int side = 0; side < 2; side++) link_flow_open(&flows[side], &pair, side, slices);
     assert_int_equal(pthread_create(&thread, NULL, link_flow_run, &flows[RD_SENDER]), 0);
     link_flow_run(&flows[RD_RECEIVER]);
     assert_int_equal(pthread_join(thread, NULL), 0);
@@ -79,7 +86,7 @@ static int run_process(const struct link_kind *kind, int side, rondo_link_spec *
     struct link_pair pair;
     struct link_flow flow;
     if (!link_pair_join(&pair, kind, side, spec, control)) return 1;
-    link_flow_open(&flow, &pair, side, SLICES);
+    link_flow_open(&flow, &pair, side, slices);
     link_flow_run(&flow);
     if (*flow.trouble) fprintf(stderr, "%s\n", flow.trouble);
     link_flow_close(&flow);
@@ -142,6 +149,7 @@ static void test_reserve_ahead(void **state)
     struct link_pair pair;
     unsigned char *places[SLOTS], got[SLOT_BYTES];
     rondo_view view;
+    size_t bytes = goes_by_itself(state);
     open_pair(state, &pair);
     if (!has_slots(&pair)) return link_pair_close(&pair);
     rondo_link *sender = pair.ends[RD_SENDER];
@@ -159,13 +167,13 @@ static void test_reserve_ahead(void **state)
         for (uint64_t n = 0; n < SLOTS; n++)
             assert_ptr_equal(places[n], view.base + n * view.stride + sizeof(rondo_slot));
     }
-    for (uint64_t n = SLOTS; n-- > 0;) link_fill(places[n], n, SLOT_BYTES); /* filled in any order, committed in one */
+    for (uint64_t n = SLOTS; n-- > 0;) link_fill(places[n], n, bytes); /* filled in any order, committed in one */
     assert_int_equal(poll_count(pair.ends[RD_RECEIVER]), 0);
     for (uint64_t n = 0; n < SLOTS; n++)
-        assert_int_equal(sender->ops->commit(sender, SLOT_BYTES, link_signature(n)), RONDO_LINK_OK);
+        assert_int_equal(sender->ops->commit(sender, bytes, link_signature(n)), RONDO_LINK_OK);
     for (uint64_t n = 0; n < SLOTS; n++) {
-        assert_int_equal(link_get(pair.ends[RD_RECEIVER], n, got, SLOT_BYTES, link_signature(n)), RONDO_LINK_OK);
-        assert_true(link_filled(got, n, SLOT_BYTES));
+        assert_int_equal(link_get(pair.ends[RD_RECEIVER], n, got, bytes, link_signature(n)), RONDO_LINK_OK);
+        assert_true(link_filled(got, n, bytes));
     }
     link_pair_close(&pair);
 }
@@ -289,21 +297,22 @@ static void test_close_after_data(void **state)
 {
     struct link_pair pair;
     unsigned char memory[3][SLOT_BYTES], got[SLOT_BYTES];
+    size_t bytes = goes_by_itself(state);
     open_pair(state, &pair);
     rondo_link *sender = pair.ends[RD_SENDER], *receiver = pair.ends[RD_RECEIVER];
     for (uint64_t n = 0; n < 3; n++) {
-        link_fill(memory[n], n, SLOT_BYTES);
-        assert_int_equal(link_put(sender, n, memory[n], SLOT_BYTES), RONDO_LINK_OK);
+        link_fill(memory[n], n, bytes);
+        assert_int_equal(link_put(sender, n, memory[n], bytes), RONDO_LINK_OK);
     }
     int64_t deadline = rd_now() + LINK_DEADLINE_NS;
     bool at_once = ((const struct link_kind *)*state)->sockets; /* sockets take it all; slots come back when released */
     while (at_once && poll_count(sender) < 3) assert_true(rd_now() < deadline);
     link_pair_close_end(&pair, RD_SENDER);
     for (uint64_t n = 0; n < 3; n++) {
-        assert_int_equal(link_get(receiver, n, got, SLOT_BYTES, link_signature(n)), RONDO_LINK_OK);
-        assert_true(link_filled(got, n, SLOT_BYTES));
+        assert_int_equal(link_get(receiver, n, got, bytes, link_signature(n)), RONDO_LINK_OK);
+        assert_true(link_filled(got, n, bytes));
     }
-    assert_int_equal(link_get(receiver, 3, got, SLOT_BYTES, link_signature(3)), RONDO_LINK_CLOSED);
+    assert_int_equal(link_get(receiver, 3, got, bytes, link_signature(3)), RONDO_LINK_CLOSED);
     uint64_t count;
     assert_int_equal(receiver->ops->poll(receiver, &count), RONDO_LINK_CLOSED);
     assert_int_equal(count, 3);
@@ -502,30 +511,61 @@ static const struct {
     {"receiver wakes", test_receiver_wakes},
     {"sender wakes", test_sender_wakes},
 };
-enum { CASES = sizeof cases / sizeof cases[0], BASES = 5, DRESSES = 4, TESTS = CASES * BASES * DRESSES };
+enum { CASES = sizeof cases / sizeof cases[0], MOST_BASES = 5, DRESSES = 4, MOST_TESTS = CASES * MOST_BASES * DRESSES };
+
+static const struct link_kind bases[] = {
+    {.name = "loop", .transport = &rd_transport_loop},
+    {.name = "shm", .transport = &rd_transport_shm},
+    {.name = "tcp, 1 socket", .transport = &rd_transport_tcp, .sockets = 1},
+    {.name = "tcp, 2 sockets", .transport = &rd_transport_tcp, .sockets = 2},
+    {.name = "tcp, 4 sockets", .transport = &rd_transport_tcp, .sockets = 4},
+};
+
+#ifdef RD_VERBS
+/* Needs RDMA devices: RONDO_TEST_RDMA names them, one for each side, and then the suite is for verbs alone. Short slices
+ * go through slots, long ones into memory; half of all sizes are long where the limit is low. */
+static void on_devices(int side, const char *short_bytes)
+{
+    char names[128], *second = NULL;
+    snprintf(names, sizeof names, "%s", getenv("RONDO_TEST_RDMA"));
+    char *first = strtok_r(names, " ", &second);
+    setenv("RONDO_RDMA_DEVICE", side == RD_SENDER || !*second ? first : second, 1);
+    setenv("RONDO_RDMA_EAGER", short_bytes, 1);
+}
+static void mostly_short(int side) { on_devices(side, "8192"); }
+static void mostly_long(int side) { on_devices(side, "256"); }
+
+static const struct link_kind rdma_bases[] = {
+    {.name = "verbs, short", .transport = &rd_transport_verbs, .sockets = 1, .before = mostly_short},
+    {.name = "verbs, long", .transport = &rd_transport_verbs, .sockets = 1, .before = mostly_long, .asks = 256},
+    {.name = "verbs, 3 queue pairs", .transport = &rd_transport_verbs, .sockets = 3, .before = mostly_long, .asks = 256},
+};
+#endif
 
 int main(void)
 {
-    static const struct link_kind bases[BASES] = {
-        {.name = "loop", .transport = &rd_transport_loop},
-        {.name = "shm", .transport = &rd_transport_shm},
-        {.name = "tcp, 1 socket", .transport = &rd_transport_tcp, .sockets = 1},
-        {.name = "tcp, 2 sockets", .transport = &rd_transport_tcp, .sockets = 2},
-        {.name = "tcp, 4 sockets", .transport = &rd_transport_tcp, .sockets = 4},
-    };
-    static struct link_kind kinds[BASES * DRESSES];
-    static struct CMUnitTest tests[TESTS];
-    static char names[TESTS][96];
-    for (int i = 0; i < TESTS; i++) {
+    static struct link_kind kinds[MOST_BASES * DRESSES];
+    static struct CMUnitTest tests[MOST_TESTS];
+    static char names[MOST_TESTS][96];
+    const struct link_kind *from = bases;
+    size_t count = sizeof bases / sizeof *bases;
+#ifdef RD_VERBS
+    if (getenv("RONDO_TEST_RDMA")) {
+        from = rdma_bases;
+        count = sizeof rdma_bases / sizeof *rdma_bases;
+        slices = 1000;
+    }
+#endif
+    for (size_t i = 0; i < count * DRESSES * CASES; i++) {
         struct link_kind *kind = &kinds[i / CASES];
-        const struct link_kind *base = &bases[i / CASES / DRESSES];
+        const struct link_kind *base = &from[i / CASES / DRESSES];
         *kind = *base;
         kind->fault = i / CASES & 1;
         kind->adapted = i / CASES & 2;
-        snprintf(kind->name, sizeof kind->name, "%s%s%s", base->name, kind->fault ? ", faults" : "",
+        snprintf(kind->name, sizeof kind->name, "%.32s%s%s", base->name, kind->fault ? ", faults" : "",
                  kind->adapted ? ", adapted" : "");
         snprintf(names[i], sizeof names[i], "%s: %s", kind->name, cases[i % CASES].name);
         tests[i] = (struct CMUnitTest){.name = names[i], .test_func = cases[i % CASES].function, .initial_state = kind};
     }
-    return _cmocka_run_group_tests("links", tests, TESTS, NULL, NULL);
+    return _cmocka_run_group_tests("links", tests, count * DRESSES * CASES, NULL, NULL);
 }

@@ -19,7 +19,7 @@
             "a call longer than this warns once")                                                                     \
     SETTING(debug, "RONDO_DEBUG", CHOICE, "WARN", 0, 0, "NONE|WARN|INFO|TRACE",                                       \
             "how much is said on standard error")                                                                     \
-    SETTING(transport, "RONDO_TRANSPORT", CHOICE, "auto", 0, 0, "auto|loop|shm|tcp",                                  \
+    SETTING(transport, "RONDO_TRANSPORT", CHOICE, "auto", 0, 0, "auto|loop|shm|tcp|verbs",                                 \
             "links to use; auto: the best that reaches; loop: ranks that are threads of one process")                 \
     SETTING(algo, "RONDO_ALGO", CHOICE, "auto", 0, 0, "auto|ring|flat|exchange",                                               \
             "all-reduce algorithm; auto: flat where all ranks share a host, exchange up to 1 KiB (32 where they take "    \
@@ -43,6 +43,20 @@
             "directory, made if it is missing, for the last calls of a communicator that ended by an error")          \
     SETTING(interface, "RONDO_INTERFACE", TEXT, NULL, 0, 0, NULL,                                                     \
             "network interfaces: a list of prefixes, =exact, ^not")                                                   \
+    SETTING(rdma_device, "RONDO_RDMA_DEVICE", TEXT, NULL, 0, 0, NULL,                                                 \
+            "RDMA devices: a list of prefixes, =exact, ^not; with a port: mlx5_0:1")                                  \
+    SETTING(rdma_gid_index, "RONDO_RDMA_GID_INDEX", TEXT, NULL, 0, 0, NULL,                                           \
+            "GID to use, 0 to 255, or by device: mlx5_0=3,mlx5_1=5; unset: RoCE v2 over IPv4 first")                  \
+    SETTING(rdma_traffic_class, "RONDO_RDMA_TRAFFIC_CLASS", TEXT, "0", 0, 0, NULL,                                    \
+            "traffic class, 0 to 255, or by device")                                                                  \
+    SETTING(rdma_service_level, "RONDO_RDMA_SERVICE_LEVEL", TEXT, "0", 0, 0, NULL,                                    \
+            "service level, 0 to 15, or by device")                                                                   \
+    SETTING(rdma_pkey_index, "RONDO_RDMA_PKEY_INDEX", TEXT, "0", 0, 0, NULL,                                          \
+            "index of the partition key, 0 to 65535, or by device")                                                   \
+    SETTING(rdma_timeout, "RONDO_RDMA_TIMEOUT", NUMBER, "18", 8, 24, NULL,                                            \
+            "T: an RDMA packet is sent again after 4.096 us * 2^T, 6 times")                                          \
+    SETTING(rdma_eager, "RONDO_RDMA_EAGER", BYTES, "8192", 64, 65536, NULL,                                           \
+            "slices up to this go through slots over RDMA, longer ones from and into user memory")                    \
     SETTING(port, "RONDO_PORT", NUMBER, "0", 0, 65535, NULL,                                                          \
             "TCP port of the rendezvous; 0: any")                                                                     \
     SETTING(key, "RONDO_KEY", TEXT, NULL, 0, 0, NULL,                                                                 \
@@ -68,7 +82,7 @@ typedef struct rd_settings {
 } rd_settings;
 
 /* Values of the CHOICE settings. */
-enum { RD_TRANSPORT_AUTO, RD_TRANSPORT_LOOP, RD_TRANSPORT_SHM, RD_TRANSPORT_TCP };
+enum { RD_TRANSPORT_AUTO, RD_TRANSPORT_LOOP, RD_TRANSPORT_SHM, RD_TRANSPORT_TCP, RD_TRANSPORT_VERBS };
 enum { RD_ALGO_AUTO, RD_ALGO_RING, RD_ALGO_FLAT, RD_ALGO_EXCHANGE };
 enum { RD_NUMERICS_ACCURATE, RD_NUMERICS_FAST, RD_NUMERICS_STRICT };
 enum { RD_CPU_AUTO, RD_CPU_PORTABLE, RD_CPU_AVX2, RD_CPU_AVX512 };

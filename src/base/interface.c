@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/interface.h"
 
+#include "base/filter.h"
 #include "base/status.h"
 
 #include <ifaddrs.h>
@@ -71,42 +72,6 @@ void rd_interface_network(const rd_interface *nic, char text[RD_ADDRESS_TEXT])
 
 /* ---- Interfaces ---- */
 
-/* One entry of the filter: a name, read as a prefix or exactly, taken or excluded. The marks stay in force for the
- * entries after it: "^docker,lo" excludes both. */
-struct entry {
-    char name[IF_NAMESIZE];
-    bool exact, exclude;
-};
-
-static bool entry_matches(const struct entry *e, const char *name)
-{
-    return e->exact ? strcmp(name, e->name) == 0 : strncmp(name, e->name, strlen(e->name)) == 0;
-}
-
-static bool is_mark(char c)
-{
-    return c == '^' || c == '=';
-}
-
-static int parse_filter(const char *filter, struct entry *entries, int room)
-{
-    bool exact = false, exclude = false;
-    int count = 0;
-    while (count < room && *filter) {
-        size_t length = strcspn(filter, ",");
-        const char *next = filter + length + (filter[length] == ',');
-        if (is_mark(*filter)) exact = exclude = false;
-        for (; is_mark(*filter); filter++, length--) *(*filter == '=' ? &exact : &exclude) = true;
-        if (length) {
-            snprintf(entries[count].name, sizeof entries[count].name, "%.*s", (int)length, filter);
-            entries[count].exact = exact;
-            entries[count++].exclude = exclude;
-        }
-        filter = next;
-    }
-    return count;
-}
-
 static bool is_plugged(const struct ifaddrs *i)
 {
     return (i->ifa_flags & IFF_UP) && (i->ifa_flags & (IFF_RUNNING | LOWER_UP));
@@ -121,17 +86,11 @@ static bool is_virtual(const char *name)
 }
 
 /* Named ones are taken whatever they are; where nothing is named, those that lead out of the host. */
-static bool wanted(const struct entry *entries, int count, const struct ifaddrs *i, bool loopback)
+static bool wanted(const rd_filter *filter, const struct ifaddrs *i, bool loopback)
 {
-    bool named = false, naming = false;
-    for (int e = 0; e < count; e++) {
-        bool match = entry_matches(&entries[e], i->ifa_name);
-        if (entries[e].exclude && match) return false;
-        if (entries[e].exclude) continue;
-        naming = true;
-        named |= match;
-    }
-    if (naming) return named && !(i->ifa_flags & IFF_LOOPBACK) == !loopback;
+    rd_filter_answer answer = rd_filter_ask(filter, i->ifa_name);
+    if (answer == RD_FILTER_EXCLUDED || answer == RD_FILTER_UNNAMED) return false;
+    if (answer == RD_FILTER_NAMED) return !(i->ifa_flags & IFF_LOOPBACK) == !loopback;
     return loopback ? (i->ifa_flags & IFF_LOOPBACK) != 0 : !(i->ifa_flags & IFF_LOOPBACK) && !is_virtual(i->ifa_name);
 }
 
@@ -149,8 +108,7 @@ static void keep(const struct ifaddrs *i, rd_interface *nic)
     for (nic->bits = 0; nic->bits < 8 * bytes && raw[nic->bits / 8] & (0x80 >> nic->bits % 8);) nic->bits++;
 }
 
-static int collect(const struct ifaddrs *all, const struct entry *entries, int count, bool loopback, rd_interface *list,
-                   int room)
+static int collect(const struct ifaddrs *all, const rd_filter *filter, bool loopback, rd_interface *list, int room)
 {
     static const int families[] = {AF_INET, AF_INET6};
     int n = 0;
@@ -159,7 +117,7 @@ static int collect(const struct ifaddrs *all, const struct entry *entries, int c
             if (!i->ifa_addr || i->ifa_addr->sa_family != families[f] || !is_plugged(i)) continue;
             const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)i->ifa_addr;
             if (f == 1 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;
-            if (!wanted(entries, count, i, loopback)) continue;
+            if (!wanted(filter, i, loopback)) continue;
             keep(i, &list[n++]);
         }
     return n;
@@ -182,14 +140,12 @@ static void list_names(const struct ifaddrs *all, char *text, size_t bytes)
 
 rondo_result rd_interface_pick(const struct ifaddrs *all, const char *filter, rd_interface *list, int room, int *count)
 {
-    struct entry entries[16];
+    rd_filter asked;
     char names[512] = "none";
-    int parts = filter ? parse_filter(filter, entries, 16) : 0;
-    bool naming = false;
-    for (int e = 0; e < parts; e++) naming |= !entries[e].exclude;
-    int n = collect(all, entries, parts, false, list, room);
-    if (naming || n == 0) n += collect(all, entries, parts, true, list + n, room - n);
-    if (n == 0 && parts) {
+    rd_filter_parse(&asked, filter);
+    int n = collect(all, &asked, false, list, room);
+    if (asked.naming || n == 0) n += collect(all, &asked, true, list + n, room - n);
+    if (n == 0 && asked.count) {
         if (all) list_names(all, names, sizeof names);
         return rd_fail(RONDO_INVALID_ARGUMENT,
                        "RONDO_INTERFACE=%.100s matches no interface that is up and has an address; there are: %s",

@@ -7,7 +7,12 @@
 #include <string.h>
 #include <unistd.h>
 
-const rondo_transport *const rd_transports[] = {&rd_transport_loop, &rd_transport_shm, &rd_transport_tcp, NULL};
+const rondo_transport *const rd_transports[] = {
+    &rd_transport_loop, &rd_transport_shm,
+#ifdef RD_VERBS
+    &rd_transport_verbs,
+#endif
+    &rd_transport_tcp, NULL};
 
 static const char *const needed[] = {
     [RONDO_REACH_PROCESS] = "both ranks are in one process",

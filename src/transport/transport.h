@@ -7,6 +7,7 @@
  *   shm.c       slots in a sealed memfd, for ranks of one host
  *   direct.c    the user's memory reached by a peer of the host: for shm.c
  *   tcp.c       sockets, to and from the caller's memory
+ *   verbs.c     RDMA, likewise (verbs_link.h lists its files); where rdma-core's headers are there
  *   fault.c     a wrapper that makes any link worse
  *   stage.c     slots for a link that moves memory
  *   adapter.c   a link of one kind dressed as the other: for tests
@@ -17,7 +18,7 @@
 #include "base/bell.h"
 #include "rondo_transport.h"
 
-extern const rondo_transport rd_transport_loop, rd_transport_shm, rd_transport_tcp;
+extern const rondo_transport rd_transport_loop, rd_transport_shm, rd_transport_tcp, rd_transport_verbs;
 
 /* All transports, best first, NULL-terminated. */
 extern const rondo_transport *const rd_transports[];

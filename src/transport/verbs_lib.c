@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "transport/verbs_lib.h"
+
+#include "base/process.h"
+#include "base/status.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <string.h>
+
+#define LIBRARY "libibverbs.so.1"
+
+static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
+RD_HOLD_AT_FORK(loading)
+static rd_verbs_calls calls;
+static bool loaded;
+
+static rondo_result load(void)
+{
+    static const struct {
+        const char *name;
+        size_t at;
+    } wanted[] = {
+#define ENTRY(name) {"ibv_" #name, offsetof(rd_verbs_calls, name)},
+        RD_VERBS_CALLS(ENTRY)
+#undef ENTRY
+    };
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL);
+    if (!library)
+        return rd_fail(RONDO_SYSTEM_ERROR, "RDMA needs %s, which cannot be loaded (%s): apt-get install "
+                       "ibverbs-providers", LIBRARY, dlerror());
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++) {
+        void *symbol = dlsym(library, wanted[i].name);
+        if (!symbol) {
+            dlclose(library);
+            return rd_fail(RONDO_SYSTEM_ERROR, "%s has no %s: it is older than 1.1; upgrade rdma-core", LIBRARY,
+                           wanted[i].name);
+        }
+        memcpy((char *)&calls + wanted[i].at, &symbol, sizeof symbol);
+    }
+    /* So that a forked child's copy-on-write does not move the pages that a device writes to. Newer kernels see to it by
+     * themselves, and it fails where memory was registered before; then there is nothing better to do. */
+    (void)calls.fork_init();
+    return RONDO_SUCCESS;
+}
+
+const rd_verbs_calls *rd_verbs_lib(void)
+{
+    pthread_mutex_lock(&loading);
+    if (!loaded) loaded = load() == RONDO_SUCCESS;
+    bool there = loaded;
+    pthread_mutex_unlock(&loading);
+    return there ? &calls : NULL;
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * verbs_link.h - one end of a link over RDMA, for the files that it is made of:
+ *   verbs.c         moving slices: what crosses, in which order, and when it counts
+ *   verbs_make.c    making the two ends
+ *   verbs_rail.c    a queue pair
+ *   verbs_device.c  a device
+ *   verbs_lib.c     libibverbs
+ *
+ * Each end has one block of memory, registered, of the same layout:
+ *
+ *   mails: MAILS x 64 | slots: CREDITS x stride | bounce: link.slots x slot_bytes
+ *
+ * The receiver's slots and the sender's mails are what the peer writes to. The sender's slots and the receiver's mails
+ * are where that is written from. Bounce is for user memory that the device cannot reach.
+ */
+#ifndef RD_TRANSPORT_VERBS_LINK_H
+#define RD_TRANSPORT_VERBS_LINK_H
+
+#include "transport/transport.h"
+#include "transport/verbs_rail.h"
+
+enum {
+    RD_VERBS_VERSION = 1,
+    RD_VERBS_RAILS = 4,    /* queue pairs of a link */
+    RD_VERBS_SLICES = 8,   /* handed to send or recv and not counted */
+    RD_VERBS_CREDITS = 32, /* slices that the sender may be ahead of what it knows that the receiver has taken */
+    RD_VERBS_MAILS = 8,    /* targets that may be under way; no fewer than RD_VERBS_SLICES */
+    RD_VERBS_MAIL = 64,    /* bytes, of which a mail uses some */
+    /* Immediates that may come before this end looks. From a sender: for each slice itself and a notice, and a greeting.
+     * From a receiver: targets, and credits, each of which tells of half the slots. */
+    RD_VERBS_RECEIVES = 2 * RD_VERBS_CREDITS + 2
+};
+
+/* In a slot, ahead of the payload; little-endian. */
+typedef struct rd_verbs_header {
+    uint64_t signature;
+    uint32_t bytes, slice;
+} rd_verbs_header;
+_Static_assert(sizeof(rd_verbs_header) == 16, "the header has no padding");
+
+/* Where slice n shall be written; little-endian, in mail n % MAILS. */
+typedef struct rd_verbs_mail {
+    uint64_t address, signature;
+    uint32_t key, bytes;
+} rd_verbs_mail;
+_Static_assert(sizeof(rd_verbs_mail) <= RD_VERBS_MAIL, "a mail fits");
+
+/* A slice that was handed to send or recv. */
+typedef struct rd_verbs_frame {
+    unsigned char *memory;
+    size_t bytes;
+    uint64_t signature;
+    uint64_t written; /* sender: the number of its write on its rail; 0: it was copied, nothing to wait for */
+} rd_verbs_frame;
+
+typedef struct rd_verbs_end {
+    rondo_link link;
+    int side, socket; /* the connection that the link was made on: its end tells of the peer's. -1: none */
+    rondo_bell *bell; /* that watches socket and channels; NULL before the first sleep */
+    int rail_count;
+    rd_verbs_rail rails[RD_VERBS_RAILS]; /* slice n takes rail n % rail_count */
+    unsigned char *memory, *slots, *bounce;
+    size_t memory_bytes, eager, stride;
+    uint64_t peer; /* the peer's address of what this end writes to */
+
+    /* posted: by send or recv. handed: sender: given to the device; receiver: its target, if it needs one, was told.
+     * taken: sender: what the receiver is known to have counted; receiver: what it has said to have counted.
+     *   sender:   counted <= handed <= posted <= counted + link.slots,   handed <= taken + CREDITS
+     *   receiver: counted <= handed <= posted <= counted + link.slots,   taken <= counted < taken + CREDITS / 2 */
+    uint64_t posted, handed, counted, taken;
+    rd_verbs_frame frames[RD_VERBS_SLICES]; /* slice n in frames[n % SLICES] */
+    uint64_t come[RD_VERBS_CREDITS];        /* receiver: n + 1 when slice n has come */
+    bool direct[RD_VERBS_CREDITS];          /* ... and lies at its target */
+    uint64_t mailed[RD_VERBS_MAILS];        /* sender: n + 1 when slice n's target has come */
+    uint64_t noticed;                       /* n + 1: sender: gave notice of slice n; receiver: was given it */
+    unsigned idle;                          /* looks in a row that found nothing */
+    bool gone;                              /* the peer's end of the socket is closed */
+    rondo_link_result ended;
+    uint64_t seen_signature, seen_bytes;
+    char where[96];   /* the peer's address */
+    char reason[512]; /* for BROKEN */
+} rd_verbs_end;
+
+extern const rondo_link_ops rd_verbs_ops;
+
+static inline rd_verbs_rail *rd_verbs_rail_of(rd_verbs_end *end, uint64_t slice)
+{
+    return &end->rails[slice % (uint64_t)end->rail_count];
+}
+
+/* Tells the receiver, over every rail, that this end can take in what it sends. */
+rondo_result rd_verbs_greet(rd_verbs_end *end);
+
+#endif
