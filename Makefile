@@ -3,6 +3,7 @@
 # make            build/librondo.so, build/librondo.a and the tool build/rondo
 # make demo       this machine and its ring, checked all-reduces, a short bench, a network trained over the ring
 # make check      build and run every test; also: asan, ubsan, tsan, lint, check-layers, check-long
+# make check-cudasim  what needs GPUs, over the simulated driver (tests/cudasim): plain and under each sanitizer
 # make chaos      500 rounds of random calls with a fault among them; SEED=, ROUNDS=
 # make release    the same in build/release, with kernels for every GPU since sm_75; needs nvcc
 # make install    PREFIX=/usr/local LIBDIR=$PREFIX/lib DESTDIR=: library, headers, tool, manual page; also: uninstall
@@ -63,6 +64,7 @@ TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 
 .PHONY: all demo check check-long check-layers chaos asan ubsan tsan lint bench-peers bench-guard bench-reduce deps clean tests
 .PHONY: run-tests
+.PHONY: cudasim-tests check-cudasim check-cudasim-plain check-cudasim-asan check-cudasim-ubsan check-cudasim-tsan
 .PHONY: install uninstall coverage format help release
 all: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
 
@@ -139,7 +141,8 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(HELP_SRC)) $(BUILD)/lib
 CXX       ?= g++
 SIM       := $(BUILD)/cudasim
 SIM_SRC   := $(wildcard tests/cudasim/*.c)
-SIM_TRIALS := $(basename $(notdir $(wildcard tests/cudasim/trial_*.cu)))
+SIM_PLANTS := no_barrier relaxed_store relaxed_load lost_counter one_too_far misaligned
+SIM_TRIALS := $(basename $(notdir $(wildcard tests/cudasim/trial_*.cu))) $(SIM_PLANTS:%=trial_ring_%)
 # Libraries of kernels for the CPU, and IMAGE:LIBRARY for each, seen from $(SIM). A trial's image is its name.
 SIM_LIBS   = $(SIM_TRIALS:%=$(SIM)/%.so) $(SIM)/reduce.so
 SIM_IMAGES = $(foreach t,$(SIM_TRIALS),$(t).ptx:$(t).so) $(abspath $(KERNELS)/reduce.fatbin):reduce.so
@@ -155,6 +158,11 @@ $(SIM)/libcuda.so.1: $(call object,$(SIM_SRC))
 $(SIM)/%.so: tests/cudasim/%.cu
 	@mkdir -p $(@D)
 	$(call say,CXX,$<)$(SIM_CXX) -o $@ $<
+
+# A bug in the ring, for those who must find it.
+$(SIM)/trial_ring_%.so: tests/cudasim/trial_ring.cu
+	@mkdir -p $(@D)
+	$(call say,CXX,$@)$(SIM_CXX) -DPLANT_$(shell echo $* | tr a-z A-Z) -o $@ $<
 
 $(SIM)/%.so: kernels/%.cu
 	@mkdir -p $(@D)
@@ -246,15 +254,29 @@ check-long:
 check-layers: all
 	@tests/layers.sh $(BUILD)/obj
 
+SAN_asan  = -fsanitize=address -fno-omit-frame-pointer
+SAN_ubsan = -fsanitize=undefined,float-cast-overflow -fno-sanitize-recover=all
+SAN_tsan  = -fsanitize=thread
 asan:
-	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/asan OPT=-O1 KERNEL_OPT=-O1 SAN="-fsanitize=address -fno-omit-frame-pointer" all tests
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/asan OPT=-O1 KERNEL_OPT=-O1 SAN="$(SAN_asan)" all tests
 	@tests/run.sh build/asan
 ubsan:
-	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/ubsan OPT=-O1 KERNEL_OPT=-O1 SAN="-fsanitize=undefined,float-cast-overflow -fno-sanitize-recover=all" all tests
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/ubsan OPT=-O1 KERNEL_OPT=-O1 SAN="$(SAN_ubsan)" all tests
 	@tests/run.sh build/ubsan
 tsan:
-	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/tsan OPT=-O1 KERNEL_OPT=-O1 SAN="-fsanitize=thread" all tests
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/tsan OPT=-O1 KERNEL_OPT=-O1 SAN="$(SAN_tsan)" all tests
 	@tests/run.sh build/tsan
+
+# What runs over the simulated driver, in each of these builds.
+SIM_TESTS = $(filter $(foreach kind,cudasim gpu device kernels,$(BUILD)/tests/test_$(kind)%),$(TESTS))
+cudasim-tests: $(BUILD)/librondo.so $(BUILD)/rondo $(SIM_TESTS) $(SIM)/libcuda.so.1 $(SIM)/images
+check-cudasim:
+	@for kind in plain asan ubsan tsan; do $(MAKE) --no-print-directory check-cudasim-$$kind || exit 1; done
+check-cudasim-plain: cudasim-tests
+	@ONLY='test_(cudasim|gpu|device|kernels)' tests/run.sh $(BUILD)
+check-cudasim-asan check-cudasim-ubsan check-cudasim-tsan: check-cudasim-%:
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/$* OPT=-O1 KERNEL_OPT=-O1 SAN="$(SAN_$*)" cudasim-tests
+	@ONLY='test_(cudasim|gpu|device|kernels)' tests/run.sh build/$*
 
 lint:
 	@$(MAKE) --no-print-directory deps NEED="clang cppcheck"

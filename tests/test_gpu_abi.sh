@@ -11,7 +11,7 @@ work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
 compare() { # FILE INCLUDE-DIRECTORY
-    "${CC:-cc}" -std=gnu11 -Wall -Wextra -Werror -fsyntax-only -I"$2" -I"$tests/../src" -I"$tests/../include" \
+    ${CC:-cc} -std=gnu11 -Wall -Wextra -Werror -fsyntax-only -I"$2" -I"$tests/../src" -I"$tests/../include" \
         -isystem "$cuda" "$tests/gpu_abi/$1" >"$work/log" 2>&1
 }
 for f in types.c prototypes.c; do

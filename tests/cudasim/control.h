@@ -11,6 +11,9 @@
  * that. 0, or -1: no such call. */
 int cudasim_fail(const char *call, unsigned long after, unsigned result, int lost);
 
+/* From now on the threads of blocks run in another order; 0: in turns. */
+void cudasim_seed(unsigned seed);
+
 /* How often a function has been called in this process, or a "kernel" executed. */
 unsigned long cudasim_calls(const char *call);
 

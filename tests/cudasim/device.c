@@ -2,7 +2,6 @@
  *
  * device.c - devices, who reaches whom, and primary contexts.
  */
-#include "sanitize.h"
 #include "sim.h"
 
 #include <stdio.h>
@@ -11,10 +10,6 @@
 
 enum { CURRENT_MOST = 64 };
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t signal_moved = PTHREAD_COND_INITIALIZER;
-static struct sim_handle *handles;
-
 static int visible[SIM_DEVICES], visible_count; /* ordinal -> device */
 static struct sim_context contexts[SIM_DEVICES];
 static unsigned resident_threads[SIM_DEVICES], resident_blocks[SIM_DEVICES];
@@ -22,68 +17,6 @@ static unsigned resident_threads[SIM_DEVICES], resident_blocks[SIM_DEVICES];
 /* Each thread has a stack of current contexts. */
 static __thread struct sim_context *current[CURRENT_MOST];
 static __thread int current_count;
-
-/* The order of these locks is no order that CUDA promises: sanitize.h. */
-void sim_lock(void)
-{
-    SIM_HIDE_BEGIN();
-    pthread_mutex_lock(&lock);
-    SIM_HIDE_END();
-}
-
-void sim_unlock(void)
-{
-    SIM_HIDE_BEGIN();
-    pthread_mutex_unlock(&lock);
-    SIM_HIDE_END();
-}
-
-void sim_moved(void)
-{
-    pthread_cond_broadcast(&signal_moved);
-}
-
-void sim_await_one(pthread_cond_t *signal)
-{
-    SIM_HIDE_BEGIN();
-    pthread_cond_wait(signal, &lock);
-    SIM_HIDE_END();
-}
-
-void sim_await(void)
-{
-    sim_await_one(&signal_moved);
-}
-
-void sim_handle_add(struct sim_handle *handle, enum sim_kind kind)
-{
-    handle->kind = kind;
-    handle->next = handles;
-    handles = handle;
-}
-
-void sim_handle_remove(struct sim_handle *handle)
-{
-    for (struct sim_handle **at = &handles; *at != NULL; at = &(*at)->next) {
-        if (*at != handle) continue;
-        *at = handle->next;
-        return;
-    }
-}
-
-void *sim_handle_find(const void *handle, enum sim_kind kind)
-{
-    for (struct sim_handle *at = handles; at != NULL; at = at->next)
-        if (at == handle && at->kind == kind) return at;
-    return NULL;
-}
-
-int sim_handle_count(enum sim_kind kind)
-{
-    int count = 0;
-    for (struct sim_handle *at = handles; at != NULL; at = at->next) count += at->kind == kind;
-    return count;
-}
 
 /* ---- Devices ------------------------------------------------------------------------------------------------------
  */
@@ -319,6 +252,7 @@ rd_cu_result cuDevicePrimaryCtxRelease(rd_cu_device ordinal)
         sim_context_await(context);
         context->lost = RD_CU_ERROR_CONTEXT_IS_DESTROYED;
         sim_streams_close(context);
+        sim_modules_close(context);
         sim_context_memory_free(context);
         sim_handle_remove(&context->handle);
     }

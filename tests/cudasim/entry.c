@@ -206,6 +206,11 @@ SIM_EXPORT int cudasim_fail(const char *call, unsigned long after, unsigned resu
     return added ? 0 : -1;
 }
 
+SIM_EXPORT void cudasim_seed(unsigned seed)
+{
+    sim_settings.seed = seed;
+}
+
 SIM_EXPORT unsigned long cudasim_calls(const char *call)
 {
     int which = call_of(call);

@@ -128,41 +128,19 @@ static void run_blocks(struct sim_launch *launch)
     }
 }
 
-/* Threads that run blocks of any launch; those without work wait for some. */
-static struct sim_launch *wanted; /* whose helper has not come yet */
-static unsigned idle_helpers;
-static pthread_cond_t help = PTHREAD_COND_INITIALIZER;
-
-static void *helper_run(void *unused)
+static void help(void *argument)
 {
-    (void)unused;
-    sim_lock();
-    for (;;) {
-        while (wanted == NULL) {
-            idle_helpers++;
-            sim_await_one(&help);
-            idle_helpers--;
-        }
-        struct sim_launch *launch = wanted;
-        wanted = NULL;
-        sim_moved();
-        run_blocks(launch);
-        launch->helpers--;
-        sim_moved();
-    }
-    return NULL;
+    struct sim_launch *launch = argument;
+    run_blocks(launch);
+    launch->helpers--;
+    sim_moved();
 }
 
 /* One more thread for this launch. The lock is held. */
 static void call_helper(struct sim_launch *launch)
 {
-    while (wanted != NULL) sim_await();
     launch->helpers++;
-    wanted = launch;
-    if (idle_helpers > 0)
-        pthread_cond_signal(&help);
-    else
-        sim_thread_start(helper_run, NULL);
+    sim_thread_run(help, launch);
 }
 
 void sim_launch_stuck(struct sim_launch *launch)

@@ -129,7 +129,8 @@ void sim_unmap(uintptr_t address, size_t bytes)
         abort();
 }
 
-/* Plain memory of this process. */
+/* Plain memory of this process. Pointers are looked for among numbers: two small ones in eight bytes are below 2^44,
+ * where sanitizers have their shadows; programs and libraries are above. */
 static bool is_mapped(uintptr_t address)
 {
     return msync((void *)(address / PAGE * PAGE), PAGE, MS_ASYNC) == 0;
@@ -140,7 +141,7 @@ const char *sim_memory_fault(const struct sim_context *context, rd_cu_address ad
     struct sim_range *range = sim_range_find(address);
     if (range == NULL) {
         if (sim_memory_reserved(address)) return "memory that has been freed, or lies past an allocation";
-        return address >> 47 == 0 && address >= 1 << 16 && is_mapped(address) ? "host memory that is not pinned" : NULL;
+        return address >> 47 == 0 && address >> 44 != 0 && is_mapped(address) ? "host memory that is not pinned" : NULL;
     }
     switch (range->kind) {
     case SIM_DEVICE_MEMORY:

@@ -105,6 +105,28 @@ rd_cu_result cuModuleLoadData(rd_cu_module *module, const void *image)
     return RD_CU_SUCCESS;
 }
 
+static void module_free(struct sim_module *module)
+{
+    for (struct sim_function *function = module->functions, *next; function != NULL; function = next) {
+        next = function->next;
+        sim_handle_remove(&function->handle);
+        free(function);
+    }
+    sim_handle_remove(&module->handle);
+    free(module);
+}
+
+void sim_modules_close(struct sim_context *context)
+{
+    for (struct sim_handle *at = sim_handle_next(NULL), *next; at != NULL; at = next) {
+        next = sim_handle_next(at);
+        struct sim_module *module = (struct sim_module *)at;
+        if (at->kind != SIM_MODULE || module->context != context) continue;
+        module_free(module);
+        next = sim_handle_next(NULL); /* its functions have gone, too */
+    }
+}
+
 rd_cu_result cuModuleUnload(rd_cu_module module)
 {
     SIM_ENTER_CONTEXT(cuModuleUnload, context);
@@ -112,13 +134,7 @@ rd_cu_result cuModuleUnload(rd_cu_module module)
     struct sim_module *found = sim_handle_find(module, SIM_MODULE);
     if (found != NULL) {
         sim_context_await(context);
-        for (struct sim_function *function = found->functions, *next; function != NULL; function = next) {
-            next = function->next;
-            sim_handle_remove(&function->handle);
-            free(function);
-        }
-        sim_handle_remove(&found->handle);
-        free(found);
+        module_free(found);
     }
     sim_unlock();
     return found != NULL ? RD_CU_SUCCESS : RD_CU_ERROR_INVALID_HANDLE;

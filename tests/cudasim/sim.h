@@ -5,6 +5,7 @@
  * where programs trip over them, and says so on standard error when one is broken that a real GPU would answer with
  * silence.
  *
+ *   thread.c    the one lock, threads, live handles
  *   settings.c  CUDASIM="devices=4 p2p=pairs ..."          memory.c   allocations, registrations, what a pointer is
  *   entry.c     cuGetProcAddress, injected failures        share.c    what other processes open: IPC handles,
  * descriptors device.c    devices, topology, contexts                stream.c   streams and their order; event.c:
@@ -88,6 +89,10 @@ void sim_moved(void);                       /* wakes all that sim_await */
 void sim_await(void);                       /* until somebody calls sim_moved; the lock is held before and after */
 void sim_await_one(pthread_cond_t *signal); /* the same for a signal of one's own */
 
+/* Another thread runs this, with the lock held, which holds here, too. Threads never end: the thread sanitizer would
+ * see those that come later free their local memory, which kernels used, and not why they may. */
+void sim_thread_run(void (*run)(void *), void *argument);
+
 /* Handles that are alive: a destroyed one is known to be none. With the lock held. */
 enum sim_kind { SIM_CONTEXT = 1, SIM_STREAM, SIM_EVENT, SIM_MODULE, SIM_FUNCTION, SIM_ALLOCATION };
 struct sim_handle {
@@ -97,6 +102,7 @@ struct sim_handle {
 void sim_handle_add(struct sim_handle *handle, enum sim_kind kind);
 void sim_handle_remove(struct sim_handle *handle);
 void *sim_handle_find(const void *handle, enum sim_kind kind); /* NULL: not alive, or of another kind */
+struct sim_handle *sim_handle_next(struct sim_handle *handle); /* NULL: the first */
 int sim_handle_count(enum sim_kind kind);
 
 /* ---- Devices and contexts ----------------------------------------------------------------------------------- */
@@ -226,8 +232,7 @@ uint64_t sim_stream_put(struct sim_stream *stream, struct sim_work *work);
 void sim_stream_await(struct sim_stream *stream, uint64_t number);
 void sim_context_await(struct sim_context *context); /* all its streams */
 void sim_streams_open(struct sim_context *context);  /* makes the legacy one */
-void sim_streams_close(struct sim_context *context); /* destroys all */
-void sim_thread_start(void *(*run)(void *), void *argument);
+void sim_streams_close(struct sim_context *context); /* ends all, which have nothing to do */
 /* 64 yields, then sleeps of 20 and 200 microseconds: what waits for memory to change. */
 void sim_pause(unsigned *turn);
 
@@ -251,6 +256,7 @@ struct sim_launch {
     rd_cu_result result;
     _Alignas(16) char argument[RD_SIM_ARGUMENT_BYTES];
 };
+void sim_modules_close(struct sim_context *context);
 rd_cu_result sim_launch_put(struct sim_stream *stream, struct sim_launch *launch);
 rd_cu_result sim_launch_run(struct sim_launch *launch);
 void sim_launch_stuck(struct sim_launch *launch); /* a block waits: another may have to begin */

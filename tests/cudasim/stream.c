@@ -7,7 +7,6 @@
 #include "sim.h"
 
 #include <sched.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -64,12 +63,12 @@ static void run_first(struct sim_stream *stream)
     struct sim_work *work = stream->first;
     struct sim_context *context = stream->context;
     rd_cu_result result = RD_CU_SUCCESS;
+    SIM_ACQUIRE(work);
     for (struct sim_wait *wait = work->waits; wait != NULL; wait = wait->next)
         while (wait->stream->done < wait->number && context->lost == RD_CU_SUCCESS) sim_await();
     if (context->lost == RD_CU_SUCCESS) {
         sim_unlock();
         for (struct sim_wait *wait = work->waits; wait != NULL; wait = wait->next) SIM_ACQUIRE(wait->stream);
-        SIM_ACQUIRE(work);
         result = work->run(work);
         SIM_RELEASE(stream);
         sim_lock();
@@ -82,10 +81,10 @@ static void run_first(struct sim_stream *stream)
     work_free(work);
 }
 
-static void *stream_run(void *argument)
+/* The lock is held, but for while a work runs. */
+static void stream_run(void *argument)
 {
     struct sim_stream *stream = argument;
-    sim_lock();
     while (!stream->destroyed || stream->first != NULL) {
         if (stream->first != NULL) {
             run_first(stream);
@@ -95,22 +94,6 @@ static void *stream_run(void *argument)
     }
     stream->running = false;
     sim_moved();
-    sim_unlock();
-    return NULL;
-}
-
-void sim_thread_start(void *(*run)(void *), void *argument)
-{
-    pthread_t thread;
-    pthread_attr_t attributes;
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    if (pthread_create(&thread, &attributes, run, argument) != 0) abort();
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
 }
 
 uint64_t sim_stream_put(struct sim_stream *stream, struct sim_work *work)
@@ -128,7 +111,7 @@ uint64_t sim_stream_put(struct sim_stream *stream, struct sim_work *work)
     stream->queued++;
     if (!stream->running) {
         stream->running = true;
-        sim_thread_start(stream_run, stream);
+        sim_thread_run(stream_run, stream);
     }
     pthread_cond_signal(&stream->arrived);
     return stream->queued;
@@ -168,11 +151,16 @@ void sim_streams_open(struct sim_context *context)
 
 void sim_streams_close(struct sim_context *context)
 {
-    for (struct sim_stream *stream = context->streams; stream != NULL; stream = stream->next) {
+    for (struct sim_stream *stream = context->streams, *next; stream != NULL; stream = next) {
+        next = stream->next;
         if (!stream->destroyed) sim_handle_remove(&stream->handle);
         stream->destroyed = true;
         pthread_cond_signal(&stream->arrived);
+        while (stream->running) sim_await();
+        pthread_cond_destroy(&stream->arrived);
+        free(stream);
     }
+    context->legacy = context->streams = NULL;
 }
 
 /* Each thread has one of its own in each context, made when it is first used. */
