@@ -93,6 +93,7 @@ static void stream_run(void *argument)
         sim_await_one(&stream->arrived);
     }
     stream->running = false;
+    SIM_RELEASE(stream);
     sim_moved();
 }
 
@@ -157,6 +158,7 @@ void sim_streams_close(struct sim_context *context)
         stream->destroyed = true;
         pthread_cond_signal(&stream->arrived);
         while (stream->running) sim_await();
+        SIM_ACQUIRE(stream);
         pthread_cond_destroy(&stream->arrived);
         free(stream);
     }
