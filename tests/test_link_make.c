@@ -250,17 +250,23 @@ static void test_choice(void **state)
 {
     (void)state;
     char why[200];
-    assert_ptr_equal(rd_transport_choose(RONDO_REACH_PROCESS, NULL, why, sizeof why), &rd_transport_loop);
+    assert_ptr_equal(rd_transport_choose(RONDO_REACH_PROCESS, NULL, RD_LACKS_VERBS, why, sizeof why), &rd_transport_loop);
     assert_string_equal(why, "loop, since both ranks are in one process");
-    assert_ptr_equal(rd_transport_choose(RONDO_REACH_HOST, NULL, why, sizeof why), &rd_transport_shm);
-    assert_ptr_equal(rd_transport_choose(RONDO_REACH_NETWORK, NULL, why, sizeof why), &rd_transport_tcp);
-    assert_ptr_equal(rd_transport_choose(RONDO_REACH_PROCESS, "tcp", why, sizeof why), &rd_transport_tcp);
-    assert_ptr_equal(rd_transport_choose(RONDO_REACH_PROCESS, "shm", why, sizeof why), &rd_transport_shm);
-    assert_null(rd_transport_choose(RONDO_REACH_NETWORK, "shm", why, sizeof why));
+    assert_ptr_equal(rd_transport_choose(RONDO_REACH_HOST, NULL, RD_LACKS_VERBS, why, sizeof why), &rd_transport_shm);
+    assert_ptr_equal(rd_transport_choose(RONDO_REACH_NETWORK, NULL, RD_LACKS_VERBS, why, sizeof why), &rd_transport_tcp);
+    assert_ptr_equal(rd_transport_choose(RONDO_REACH_PROCESS, "tcp", RD_LACKS_VERBS, why, sizeof why), &rd_transport_tcp);
+    assert_ptr_equal(rd_transport_choose(RONDO_REACH_PROCESS, "shm", RD_LACKS_VERBS, why, sizeof why), &rd_transport_shm);
+    assert_null(rd_transport_choose(RONDO_REACH_NETWORK, "shm", RD_LACKS_VERBS, why, sizeof why));
     assert_non_null(strstr(why, "shm was asked for, but does not reach"));
-    assert_null(rd_transport_choose(RONDO_REACH_HOST, "loop", why, sizeof why));
-    assert_null(rd_transport_choose(RONDO_REACH_HOST, "carrier pigeon", why, sizeof why));
+    assert_null(rd_transport_choose(RONDO_REACH_HOST, "loop", RD_LACKS_VERBS, why, sizeof why));
+    assert_null(rd_transport_choose(RONDO_REACH_HOST, "carrier pigeon", RD_LACKS_VERBS, why, sizeof why));
     assert_non_null(strstr(why, "carrier pigeon"));
+#ifdef RD_VERBS
+    assert_ptr_equal(rd_transport_choose(RONDO_REACH_NETWORK, NULL, 0, why, sizeof why), &rd_transport_verbs);
+    assert_ptr_equal(rd_transport_choose(RONDO_REACH_PROCESS, "verbs", 0, why, sizeof why), &rd_transport_verbs);
+#endif
+    assert_null(rd_transport_choose(RONDO_REACH_NETWORK, "verbs", RD_LACKS_VERBS, why, sizeof why));
+    assert_non_null(strstr(why, "verbs"));
     for (int i = 0; rd_transports[i]; i++) {
         assert_int_equal(rd_transports[i]->size, sizeof(rondo_transport));
         if (i) assert_true(rd_transports[i]->cost >= rd_transports[i - 1]->cost);

@@ -69,6 +69,7 @@ static rondo_result look_at_cpus(rd_bench *b, char *text, size_t bytes)
 static const char *transport_of(const rd_bench *b, const rd_settings *settings)
 {
     if (settings->transport == RD_TRANSPORT_TCP) return "tcp";
+    if (settings->transport == RD_TRANSPORT_VERBS) return "verbs";
     return settings->transport == RD_TRANSPORT_SHM || b->one_host ? "shm" : "tcp";
 }
 

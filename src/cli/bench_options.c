@@ -29,7 +29,7 @@ static const char help[] =
     "  -d, --dtype TYPE        element type (float32)\n"
     "  -o, --op OP             operator (sum): sum, prod, max, min, avg\n"
     "      --root RANK         of broadcast, reduce, gather and scatter (0)\n"
-    "      --transport T       auto, shm or tcp, as RONDO_TRANSPORT\n"
+    "      --transport T       auto, shm, tcp or verbs, as RONDO_TRANSPORT\n"
     "      --algo A            auto, ring, flat or exchange, as RONDO_ALGO\n"
     "      --in-place          results replace the input (default; all_to_all, sendrecv: never)\n"
     "      --out-of-place      results go to another buffer\n"

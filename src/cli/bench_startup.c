@@ -35,7 +35,7 @@ static const char help[] =
     "threads, resident memory, what of that is shared, and how much shared memory is mapped.\n"
     "\n"
     "  -n, --ranks LIST        numbers of ranks (2,16,64,256)\n"
-    "      --transport T       auto, shm or tcp, as RONDO_TRANSPORT\n"
+    "      --transport T       auto, shm, tcp or verbs, as RONDO_TRANSPORT\n"
     "      --json FILE         write the results as JSON, too\n"
     "  -h, --help              this text\n";
 

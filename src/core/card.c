@@ -2,13 +2,15 @@
 #include "core/card.h"
 
 #include "boot/wire.h"
+#include "core/hello.h"
+#include "transport/transport.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* rd_place has nine numbers, all of them 32 bits wide. */
 #define PLACE_WORDS (sizeof(rd_place) / sizeof(int32_t))
-#define CARD_BYTES  (7 * 4 + 8 + sizeof(rd_place) + RD_CONTACT_BYTES)
+#define CARD_BYTES  (8 * 4 + 8 + sizeof(rd_place) + RD_CONTACT_BYTES)
 
 /* ---- The bytes ---- */
 
@@ -16,7 +18,7 @@ static void pack(const rd_card *card, unsigned char bytes[CARD_BYTES])
 {
     rd_writer w = {.at = bytes, .left = CARD_BYTES};
     const uint32_t words[] = {card->wire_version, card->channels, card->sockets,   card->transport,
-                              card->algo,         card->numerics, card->flat_ranks};
+                              card->algo,         card->numerics, card->flat_ranks, card->lacking};
     int32_t place[PLACE_WORDS];
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) rd_write_u32(&w, words[i]);
     rd_write_u64(&w, card->slice_bytes);
@@ -29,7 +31,7 @@ static rondo_result unpack(rd_card *card, const unsigned char bytes[CARD_BYTES])
 {
     rd_reader r = {.at = bytes, .left = CARD_BYTES};
     uint32_t *const words[] = {&card->wire_version, &card->channels, &card->sockets,   &card->transport,
-                               &card->algo,         &card->numerics, &card->flat_ranks};
+                               &card->algo,         &card->numerics, &card->flat_ranks, &card->lacking};
     int32_t place[PLACE_WORDS] = {0};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) *words[i] = rd_read_u32(&r);
     card->slice_bytes = rd_read_u64(&r);
@@ -50,6 +52,7 @@ static rondo_result make(const rondo_comm *comm, const rd_contact *contact, rd_c
                       .flat_ranks = (uint32_t)s->flat_ranks,
                       .slice_bytes = (uint64_t)s->slice_bytes,
                       .contact = *contact};
+    RD_TRY(rd_transports_lacking(rd_forced_transport(comm), &card->lacking));
     return rd_place_here(&card->place);
 }
 
@@ -111,10 +114,12 @@ rondo_result rd_cards_agree(rondo_comm *comm, const rd_card *cards)
         /* 0: no wish of its own */
         if (card->channels && (!least.channels || card->channels < least.channels)) least.channels = card->channels;
         if (card->sockets < least.sockets) least.sockets = card->sockets;
+        least.lacking |= card->lacking;
         if (card->flat_ranks < least.flat_ranks) least.flat_ranks = card->flat_ranks;
     }
     comm->wiring.slice_bytes = least.slice_bytes;
     comm->wiring.channels = (int)least.channels;
+    comm->lacking = least.lacking;
     comm->settings.sockets = (long)least.sockets;
     comm->settings.flat_ranks = (long)least.flat_ranks;
     return RONDO_SUCCESS;

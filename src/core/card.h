@@ -8,11 +8,11 @@
 #include "core/comm.h"
 #include "topo/ring.h"
 
-#define RD_LINK_VERSION 2
+#define RD_LINK_VERSION 3
 
 /* What a rank tells all others; its bytes: docs/wire.md. */
 typedef struct rd_card {
-    uint32_t wire_version, channels, sockets, transport, algo, numerics, flat_ranks;
+    uint32_t wire_version, channels, sockets, transport, algo, numerics, flat_ranks, lacking;
     uint64_t slice_bytes;
     rd_place place;
     rd_contact contact;

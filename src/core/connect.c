@@ -109,6 +109,12 @@ static void shorten_slices(rondo_comm *comm)
     comm->wiring.slice_bytes = SOCKET_SLICE;
 }
 
+/* What was asked for is for ranks of several hosts. */
+static bool is_remote(uint32_t transport)
+{
+    return transport == RD_TRANSPORT_TCP || transport == RD_TRANSPORT_VERBS;
+}
+
 /* Says what keeps this rank from the links that flat and exchange need, or that it is another. */
 static rondo_result refuse_flat(const rd_connecting *c)
 {
@@ -124,12 +130,15 @@ static rondo_result refuse_flat(const rd_connecting *c)
             "most, or unset RONDO_ALGO",
             algo, most, comm->size, RD_MAX_FLAT);
     for (int r = 0; r < comm->size; r++) {
-        bool asked = c->cards[r].transport == RD_TRANSPORT_TCP;
+        bool asked = is_remote(c->cards[r].transport);
         bool lacks = c->flat && r != comm->rank && !has(wire_out(comm, r, 0), RONDO_LINK_SLOTS | RONDO_LINK_RETURN);
         if (!asked && c->unix_ok[r] && !lacks) continue;
         rd_member_peer_name(comm->member, r, name, sizeof name);
         snprintf(why, sizeof why,
-                 asked ? "they are over tcp (RONDO_TRANSPORT asks for it)" : "that with %s is over tcp", name);
+                 asked ? "they are over %s (RONDO_TRANSPORT asks for it)" : "that with %s is over the network",
+                 !asked                                          ? name
+                 : c->cards[r].transport == RD_TRANSPORT_VERBS ? "verbs"
+                                                                 : "tcp");
         break;
     }
     return rd_fail(RONDO_INVALID_USAGE,
@@ -209,7 +218,7 @@ static rondo_result make_links(rd_connecting *c, rd_table *table)
             (unsigned char)(rd_cards_share_process(&c->cards[r], &c->cards[comm->rank]) ? RONDO_REACH_PROCESS
                             : c->unix_ok[r]                                             ? RONDO_REACH_HOST
                                                                                         : RONDO_REACH_NETWORK);
-        c->flat = c->flat && c->unix_ok[r] && c->cards[r].transport != RD_TRANSPORT_TCP;
+        c->flat = c->flat && c->unix_ok[r] && !is_remote(c->cards[r].transport);
     }
     long each = HOST_BYTES / FLAT_SLOTS / (comm->size - 1) / 4096 * 4096;
     c->flat_bytes = each < FLAT_LEAST ? FLAT_LEAST : (size_t)each;

@@ -77,7 +77,7 @@ static rondo_result reach(rondo_comm *comm, rd_lane lane, int peer, int64_t dead
     char why[256], lost[512] = "";
     for (;;) {
         *transport =
-            rd_transport_choose((rondo_reach)comm->links.reach[peer], rd_forced_transport(comm), why, sizeof why);
+            rd_transport_choose((rondo_reach)comm->links.reach[peer], rd_forced_transport(comm), comm->lacking, why, sizeof why);
         if (!*transport)
             return rd_fail(lost[0] ? RONDO_REMOTE_ERROR : RONDO_INVALID_USAGE,
                            "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,

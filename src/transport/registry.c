@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/transport.h"
 
+#include "base/log.h"
 #include "base/status.h"
 
 #include <stdio.h>
@@ -27,13 +28,45 @@ static const rondo_transport *by_name(const char *name)
     return NULL;
 }
 
-const rondo_transport *rd_transport_choose(rondo_reach reach, const char *forced, char *why, size_t bytes)
+/* A transport that no build has and one that this build lacks. */
+static void not_there(const char *name, char *why, size_t bytes)
+{
+    bool known = !strcmp(name, "verbs");
+    snprintf(why, bytes, known ? "this build has no %s: build it where rdma-core's headers are (apt-get install libibverbs-dev)"
+                               : "there is no transport named %s", name);
+}
+
+rondo_result rd_transports_lacking(const char *forced, uint32_t *lacking)
+{
+    char why[200];
+    *lacking = RD_LACKS_VERBS; /* unless this build has it */
+    if (forced && !by_name(forced)) {
+        not_there(forced, why, sizeof why);
+        return rd_fail(RONDO_INVALID_USAGE, "%s was asked for (RONDO_TRANSPORT), and %s", forced, why);
+    }
+    for (const rondo_transport *const *t = rd_transports; *t; t++) {
+        bool wanted = !forced || *t == by_name(forced);
+        if (!(*t)->may_lack || !wanted) continue;
+        rondo_result result = (*t)->try_out();
+        if (result == RONDO_SUCCESS) *lacking &= ~(*t)->may_lack;
+        else if (forced) return result;
+        else rd_log(RD_LOG_INFO, "%s is not used: %s", (*t)->name, rd_last_error());
+    }
+    return RONDO_SUCCESS;
+}
+
+const rondo_transport *rd_transport_choose(rondo_reach reach, const char *forced, uint32_t lacking, char *why,
+                                           size_t bytes)
 {
     const rondo_transport *best = NULL;
     if (forced) {
         best = by_name(forced);
-        if (!best) snprintf(why, bytes, "there is no transport named %s", forced);
-        else if (best->reach >= reach) snprintf(why, bytes, "%s was asked for", forced);
+        if (!best) {
+            not_there(forced, why, bytes);
+        } else if (best->may_lack & lacking) {
+            snprintf(why, bytes, "%s was asked for, and another rank cannot use it", forced);
+            best = NULL;
+        } else if (best->reach >= reach) snprintf(why, bytes, "%s was asked for", forced);
         else {
             snprintf(why, bytes, "%s was asked for, but does not reach: %s; unset RONDO_TRANSPORT, or set it to %s",
                      forced, needed[reach], reach == RONDO_REACH_HOST ? "shm or tcp" : "tcp");
@@ -42,7 +75,7 @@ const rondo_transport *rd_transport_choose(rondo_reach reach, const char *forced
         return best;
     }
     for (const rondo_transport *const *t = rd_transports; *t; t++)
-        if ((*t)->reach >= reach && (!best || (*t)->cost < best->cost)) best = *t;
+        if ((*t)->reach >= reach && !((*t)->may_lack & lacking) && (!best || (*t)->cost < best->cost)) best = *t;
     if (best) snprintf(why, bytes, "%s, since %s", best->name, needed[reach]);
     else snprintf(why, bytes, "no transport reaches: %s", needed[reach]);
     return best;

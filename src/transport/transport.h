@@ -23,9 +23,14 @@ extern const rondo_transport rd_transport_loop, rd_transport_shm, rd_transport_t
 /* All transports, best first, NULL-terminated. */
 extern const rondo_transport *const rd_transports[];
 
-/* The cheapest transport that reaches as far as `reach` says is needed, or the one named `forced` (NULL: none forced).
- * NULL when that one does not reach. `why` gets a sentence either way. */
-const rondo_transport *rd_transport_choose(rondo_reach reach, const char *forced, char *why, size_t bytes);
+/* The cheapest transport that reaches as far as `reach` says is needed, or the one named `forced` (NULL: none forced);
+ * none of those that some rank lacks. NULL when that one does not reach. `why` gets a sentence either way. */
+const rondo_transport *rd_transport_choose(rondo_reach reach, const char *forced, uint32_t lacking, char *why,
+                                           size_t bytes);
+/* The bits of the transports that this process cannot use; each is tried out once, and one line of the log says why not.
+ * One that is forced and lacking is a failure. */
+rondo_result rd_transports_lacking(const char *forced, uint32_t *lacking);
+enum { RD_LACKS_VERBS = 1 };
 
 /* ---- Links around links ----
  * They take over `inner`, unless they return NULL and leave the reason as this thread's last error. */

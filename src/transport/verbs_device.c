@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/verbs_device.h"
 
+#include "base/interface.h"
 #include "base/log.h"
 #include "base/process.h"
 #include "base/status.h"
@@ -22,28 +23,18 @@ static rd_verbs_device *opened; /* of this process: a forked child forgets its p
 
 /* ---- Which ---- */
 
-static bool same_address(const struct sockaddr *a, const struct sockaddr_storage *b)
-{
-    if (!a || a->sa_family != b->ss_family) return false;
-    if (a->sa_family == AF_INET)
-        return !memcmp(&((const struct sockaddr_in *)a)->sin_addr, &((const struct sockaddr_in *)b)->sin_addr, 4);
-    return a->sa_family == AF_INET6 &&
-           !memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16);
-}
-
 /* The network device whose address a socket has; "" when there is none. */
 static void netdev_of(int socket, char *name, size_t bytes)
 {
-    struct sockaddr_storage own;
-    socklen_t length = sizeof own;
+    rd_address own = {.bytes = sizeof own.at}, one = {0};
     struct ifaddrs *all = NULL;
     *name = '\0';
-    if (socket < 0 || getsockname(socket, (struct sockaddr *)&own, &length) || getifaddrs(&all)) return;
-    for (const struct ifaddrs *i = all; i; i = i->ifa_next)
-        if (same_address(i->ifa_addr, &own)) {
-            snprintf(name, bytes, "%s", i->ifa_name);
-            break;
-        }
+    if (socket < 0 || getsockname(socket, (struct sockaddr *)&own.at, &own.bytes) || getifaddrs(&all)) return;
+    for (const struct ifaddrs *i = all; i && !*name; i = i->ifa_next) {
+        if (!i->ifa_addr || (i->ifa_addr->sa_family != AF_INET && i->ifa_addr->sa_family != AF_INET6)) continue;
+        memcpy(&one.at, i->ifa_addr, i->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+        if (rd_address_same(&own, &one)) snprintf(name, bytes, "%s", i->ifa_name);
+    }
     freeifaddrs(all);
 }
 

@@ -184,13 +184,26 @@ static rondo_result verbs_complete(rondo_link *sender, const rondo_offer *answer
     return rd_verbs_greet(end);
 }
 
+static rondo_result verbs_try_out(void)
+{
+    const rondo_link_spec spec = {.slots = RD_VERBS_SLICES, .slot_bytes = 131072};
+    rd_settings settings;
+    rd_verbs_end *end;
+    RD_TRY(rd_settings_load(&settings, NULL));
+    RD_TRY(make_end(&spec, RD_SENDER, &settings, (size_t)settings.rdma_eager, &end));
+    discard(end);
+    return RONDO_SUCCESS;
+}
+
 const rondo_transport rd_transport_verbs = {
     .size = sizeof(rondo_transport),
     .name = "verbs",
     .reach = RONDO_REACH_NETWORK,
     .cost = 2000,
+    .may_lack = RD_LACKS_VERBS,
     .sockets = 1,
     .offer = verbs_offer,
     .accept = verbs_accept,
     .complete = verbs_complete,
+    .try_out = verbs_try_out,
 };
