@@ -54,7 +54,7 @@ static void tell_interface(const rd_machine *machine, const rd_place *place, int
     snprintf(told->name, sizeof told->name, "%s", name);
 }
 
-rondo_result rd_around_here(const rd_place *place, uint32_t gpu, const rd_interface *interfaces, int count,
+rondo_result rd_around_here(const rd_place *place, uint32_t gpu, const rd_reached_by *interfaces, int count,
                             rd_around *around)
 {
     const rd_machine *machine = rd_machine_with_devices();

@@ -124,14 +124,14 @@ static int by_bus(const void *a, const void *b)
     return strcmp(x->seen.name, y->seen.name);
 }
 
-static rd_device_object *gpu_on(rd_machine *m, uint32_t bus)
+rd_device_object *rd_machine_gpu_on(rd_machine *m, uint32_t bus)
 {
     for (int i = 0; i < m->gpu_count; i++)
         if (m->gpus[i].seen.bus == bus) return &m->gpus[i];
     return NULL;
 }
 
-static rd_device_object *add_gpu(rd_machine *m, hwloc_obj_t object, uint32_t bus)
+rd_device_object *rd_machine_add_gpu(rd_machine *m, hwloc_obj_t object, uint32_t bus)
 {
     rd_device_object *gpu = add(&m->gpus, &m->gpu_count);
     if (!gpu) return NULL;
@@ -141,6 +141,11 @@ static rd_device_object *add_gpu(rd_machine *m, hwloc_obj_t object, uint32_t bus
     rd_bus_id_print(bus, gpu->seen.name);
     name_model(object, gpu->seen.model, sizeof gpu->seen.model);
     return gpu;
+}
+
+void rd_machine_sort_gpus(rd_machine *m)
+{
+    if (m->gpu_count) qsort(m->gpus, (size_t)m->gpu_count, sizeof *m->gpus, by_bus);
 }
 
 /* ---- GPUs ---- */
@@ -154,9 +159,9 @@ static rondo_result gpus_of_library(rd_machine *m, int library)
         if (library_of(os) != library || (library == OPENCL && !pci)) continue;
         if (library == OPENCL && !is_gpu_by_class(pci) && pci->attr->pcidev.class_id != 0x0300) continue;
         uint32_t bus = pci ? bus_of(pci) : RD_NO_BUS + (uint32_t)alone++;
-        rd_device_object *gpu = gpu_on(m, bus);
+        rd_device_object *gpu = rd_machine_gpu_on(m, bus);
         if (gpu) continue;
-        if (!(gpu = add_gpu(m, pci ? pci : os, bus))) return RONDO_SYSTEM_ERROR;
+        if (!(gpu = rd_machine_add_gpu(m, pci ? pci : os, bus))) return RONDO_SYSTEM_ERROR;
         snprintf(gpu->seen.name, sizeof gpu->seen.name, "%s", os->name);
         if (*info_of(os, "GPUModel"))
             snprintf(gpu->seen.model, sizeof gpu->seen.model, "%s", info_of(os, "GPUModel"));
@@ -170,10 +175,10 @@ static rondo_result find_gpus(rd_machine *m)
     if (m->gpu_count == 0) {
         RD_TRY(gpus_of_library(m, OPENCL));
         for (hwloc_obj_t pci = NULL; (pci = hwloc_get_next_pcidev(m->topology, pci));)
-            if (is_gpu_by_class(pci) && !gpu_on(m, bus_of(pci)) && !add_gpu(m, pci, bus_of(pci)))
+            if (is_gpu_by_class(pci) && !rd_machine_gpu_on(m, bus_of(pci)) && !rd_machine_add_gpu(m, pci, bus_of(pci)))
                 return RONDO_SYSTEM_ERROR;
     }
-    if (m->gpu_count) qsort(m->gpus, (size_t)m->gpu_count, sizeof *m->gpus, by_bus);
+    rd_machine_sort_gpus(m);
     return RONDO_SUCCESS;
 }
 

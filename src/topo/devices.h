@@ -4,7 +4,8 @@
  *   devices.c  which of hwloc's objects they are
  *   kernel.c   what /sys says of network cards here
  *   fabric.c   direct links between GPUs: hwloc's distances
- *   nvml.c     ... and what NVIDIA's management library says of the machine here
+ *   live.c     what the CUDA driver says of the GPUs here
+ *   nvml.c     ... and NVIDIA's management library of their links
  *   ways.c     the link between two devices, or a rank and a device
  *   around.c   what a rank tells of all that
  */
@@ -36,7 +37,7 @@ void rd_bus_id_print(uint32_t id, char text[16]);
 /* From an XML file of hwloc's; free it. */
 rondo_result rd_machine_xml(rd_machine **machine, const char *path);
 /* The machine here with its devices: rd_machine_here() does not look for them, which takes several times as long. Once a
- * process; NULL + rd_last_error. */
+ * process, and once more when it has loaded the CUDA driver since: then with what that reports. NULL + rd_last_error. */
 const rd_machine *rd_machine_with_devices(void);
 
 /* In the order of their bus addresses; those without one last. */
@@ -57,9 +58,11 @@ typedef struct rd_live_gpu {
     char name[64];
 } rd_live_gpu;
 
-/* Those that hwloc has not found are added, those that it has get the driver's name. access[a * count + b], or NULL. Only
- * before others use the machine. */
+/* Those that hwloc has not found are added, those that it has get the driver's name. access[a * count + b]: where hwloc tells
+ * of no direct links, pairs that the driver prefers to others have one. Before others use the machine. */
 rondo_result rd_machine_attach_gpus(rd_machine *machine, const rd_live_gpu *gpus, int count, const rd_gpu_access *access);
+/* The links that NVIDIA's management library knows, instead of hwloc's; without that library nothing changes. */
+rondo_result rd_machine_attach_nvml(rd_machine *machine);
 
 /* The ways. */
 rd_link rd_gpu_link(const rd_machine *machine, int a, int b);
@@ -72,15 +75,15 @@ rd_link rd_place_nic_link(const rd_machine *machine, const rd_place *place, int 
 void rd_around_of(const rd_machine *machine, const rd_place *place, int gpu, rd_around *around);
 
 /* An interface over which this process can be reached, and its networks as in rd_nic. */
-typedef struct rd_interface {
+typedef struct rd_reached_by {
     char name[16];
     uint64_t networks[RD_MAX_NETWORKS];
-} rd_interface;
+} rd_reached_by;
 
 /* The same for a rank of the machine here, with these interfaces instead of the machine's cards: also those that hwloc does
  * not list (veth, bonds), in the caller's order, up to RD_MAX_NICS. gpu: rd_bus_id(), or RD_NO_GPU. Looks for devices,
  * so it is for communicators of several hosts or with GPUs. */
-rondo_result rd_around_here(const rd_place *place, uint32_t gpu, const rd_interface *interfaces, int count,
+rondo_result rd_around_here(const rd_place *place, uint32_t gpu, const rd_reached_by *interfaces, int count,
                             rd_around *around);
 
 #endif

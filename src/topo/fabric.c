@@ -27,13 +27,28 @@ static int gpu_of(const rd_machine *m, hwloc_obj_t object)
     return object && object->type == HWLOC_OBJ_PCI_DEVICE ? SWITCH : NO_GPU;
 }
 
-static void add_link(rd_machine *m, int a, int b, rd_link_kind kind, uint64_t mbs)
+rondo_result rd_fabric_room(rd_machine *machine)
 {
-    rd_link *link = &m->fabric[a * m->gpu_count + b];
+    size_t n = (size_t)machine->gpu_count;
+    free(machine->fabric);
+    machine->fabric = calloc(n * n, sizeof *machine->fabric);
+    return machine->fabric ? RONDO_SUCCESS : rd_fail(RONDO_SYSTEM_ERROR, "no memory for the links of %zu GPUs", n);
+}
+
+void rd_fabric_add(rd_machine *machine, int a, int b, rd_link_kind kind, uint64_t mbs)
+{
+    rd_link *link = &machine->fabric[a * machine->gpu_count + b];
     if (mbs > MOST_MBS) mbs = MOST_MBS;
     if (a == b || mbs <= link->mbs) return;
     *link = rd_link_of(kind);
     link->mbs = (uint32_t)mbs;
+}
+
+void rd_fabric_switch(rd_machine *machine, const uint64_t *to_switch, const uint64_t *from_switch)
+{
+    for (int a = 0; a < machine->gpu_count; a++)
+        for (int b = 0; b < machine->gpu_count; b++)
+            rd_fabric_add(machine, a, b, RD_LINK_NVSWITCH, to_switch[a] < from_switch[b] ? to_switch[a] : from_switch[b]);
 }
 
 /* to_switch, from_switch: by GPU, zero. */
@@ -44,14 +59,12 @@ static void take(rd_machine *m, const struct hwloc_distances_s *matrix, uint64_t
         for (unsigned j = 0; j < matrix->nbobjs; j++) {
             int b = gpu_of(m, matrix->objs[j]);
             uint64_t mbs = matrix->values[i * matrix->nbobjs + j];
-            if (a >= 0 && b >= 0) add_link(m, a, b, RD_LINK_NVLINK, mbs);
+            if (a >= 0 && b >= 0) rd_fabric_add(m, a, b, RD_LINK_NVLINK, mbs);
             if (a >= 0 && b == SWITCH) to_switch[a] += mbs;
             if (a == SWITCH && b >= 0) from_switch[b] += mbs;
         }
     }
-    for (int a = 0; a < m->gpu_count; a++)
-        for (int b = 0; b < m->gpu_count; b++)
-            add_link(m, a, b, RD_LINK_NVSWITCH, to_switch[a] < from_switch[b] ? to_switch[a] : from_switch[b]);
+    rd_fabric_switch(m, to_switch, from_switch);
 }
 
 rondo_result rd_machine_find_fabric(rd_machine *machine)
@@ -63,11 +76,11 @@ rondo_result rd_machine_find_fabric(rd_machine *machine)
     if (n < 2) return RONDO_SUCCESS;
     if (hwloc_distances_get(machine->topology, &count, matrices, HWLOC_DISTANCES_KIND_MEANS_BANDWIDTH, 0) || !count)
         return RONDO_SUCCESS;
-    machine->fabric = calloc(n * n, sizeof *machine->fabric);
+    result = rd_fabric_room(machine);
     for (unsigned i = 0; i < count && i < MATRICES; i++) {
-        uint64_t *switches = calloc(2 * n, sizeof *switches);
-        if (machine->fabric && switches) take(machine, matrices[i], switches, switches + n);
-        else result = rd_fail(RONDO_SYSTEM_ERROR, "no memory for the links of %zu GPUs", n);
+        uint64_t *switches = result == RONDO_SUCCESS ? calloc(2 * n, sizeof *switches) : NULL;
+        if (switches) take(machine, matrices[i], switches, switches + n);
+        else if (result == RONDO_SUCCESS) result = rd_fail(RONDO_SYSTEM_ERROR, "no memory for the links of %zu GPUs", n);
         free(switches);
         hwloc_distances_release(machine->topology, matrices[i]);
     }

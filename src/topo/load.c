@@ -5,9 +5,10 @@
  * Here only what rd_place needs is asked for: every kind of object that is not kept costs nothing to find. On 2 cores with
  * Debian's hwloc 2.9 that is about 2.5 ms per process, nearly 2 of them spent by hwloc on opening its plugins, which only
  * the environment (HWLOC_PLUGINS_PATH) could avoid. Devices, the slow part of hwloc, are found when they are needed: they
- * take 6 ms more there, and some 100 where there are many. So there are two machines that are this one; both number its
- * parts alike.
+ * take 6 ms more there, and some 100 where there are many. So there are several machines that are this one; all of them
+ * number its parts alike.
  */
+#include "base/gpu.h"
 #include "base/status.h"
 #include "topo/machine.h"
 
@@ -107,20 +108,32 @@ rondo_result rd_machine_xml(rd_machine **machine, const char *path)
 
 /* Discovered by whoever asks first, under the lock, so that many ranks as threads do it once; a failure is not
  * remembered, and the next to ask tries again. Afterwards read-only, and no lock is taken. */
-static _Atomic(rd_machine *) machines_here[2]; /* without devices, and with them */
+enum { PLAIN, DEVICES, DRIVER, KINDS }; /* the latter two with devices, the last also as the CUDA driver sees them */
+
+static _Atomic(rd_machine *) machines_here[KINDS];
 static pthread_mutex_t discovering = PTHREAD_MUTEX_INITIALIZER;
 
-static const rd_machine *here(bool devices)
+static rondo_result discover(rd_machine **machine, int kind)
 {
-    rd_machine *machine = atomic_load_explicit(&machines_here[devices], memory_order_acquire);
+    rd_machine *found;
+    RD_TRY(rd_machine_load(&found, RD_SOURCE_HERE, NULL, kind != PLAIN));
+    rondo_result result = kind == DRIVER ? rd_machine_ask_driver(found) : RONDO_SUCCESS;
+    if (result == RONDO_SUCCESS) *machine = found;
+    else rd_machine_free(found);
+    return result;
+}
+
+static const rd_machine *here(int kind)
+{
+    rd_machine *machine = atomic_load_explicit(&machines_here[kind], memory_order_acquire);
     if (machine) return machine;
     pthread_mutex_lock(&discovering);
-    machine = atomic_load_explicit(&machines_here[devices], memory_order_relaxed);
-    if (!machine && rd_machine_load(&machine, RD_SOURCE_HERE, NULL, devices) == RONDO_SUCCESS)
-        atomic_store_explicit(&machines_here[devices], machine, memory_order_release);
+    machine = atomic_load_explicit(&machines_here[kind], memory_order_relaxed);
+    if (!machine && discover(&machine, kind) == RONDO_SUCCESS)
+        atomic_store_explicit(&machines_here[kind], machine, memory_order_release);
     pthread_mutex_unlock(&discovering);
     return machine;
 }
 
-const rd_machine *rd_machine_here(void) { return here(false); }
-const rd_machine *rd_machine_with_devices(void) { return here(true); }
+const rd_machine *rd_machine_here(void) { return here(PLAIN); }
+const rd_machine *rd_machine_with_devices(void) { return here(rd_gpu_in_use() ? DRIVER : DEVICES); }

@@ -52,7 +52,25 @@ void rd_nic_ask_kernel(rd_device *nic, int port);
 /* The interface that one of software (a bond, a VLAN) lies upon; false: there is none. */
 bool rd_nic_lower(const char *name, char lower[16]);
 
+/* Their place in the list of GPUs, by bus address; NULL: it is not there. */
+rd_device_object *rd_machine_gpu_on(rd_machine *machine, uint32_t bus);
+/* Puts one more at its end; NULL + rd_last_error. */
+rd_device_object *rd_machine_add_gpu(rd_machine *machine, hwloc_obj_t object, uint32_t bus);
+void rd_machine_sort_gpus(rd_machine *machine);
+
+/* ---- live.c ---- */
+
+/* What the CUDA driver of this process says, if it is loaded. */
+rondo_result rd_machine_ask_driver(rd_machine *machine);
+
 /* ---- fabric.c ---- */
+
+/* Room for links between GPUs, all without any. */
+rondo_result rd_fabric_room(rd_machine *machine);
+/* Between two GPUs, unless a faster one is known. */
+void rd_fabric_add(rd_machine *machine, int a, int b, rd_link_kind kind, uint64_t mbs);
+/* All pairs on a switch, to which GPU a sends to_switch[a] and from which it receives from_switch[a]. */
+void rd_fabric_switch(rd_machine *machine, const uint64_t *to_switch, const uint64_t *from_switch);
 
 /* Direct links between GPUs, as hwloc's distances have them. */
 rondo_result rd_machine_find_fabric(rd_machine *machine);
