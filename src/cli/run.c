@@ -28,6 +28,9 @@ static const char help[] =
     "      --keep-going        a rank that fails ends no other, so that these may rondo_comm_shrink(); the exit\n"
     "                          status is the highest of those that no signal ended, and the failed are listed at the "
     "end\n"
+    "      --bind WHERE        which processors each rank may use: core, l3, numa or package (one of these each, of those\n"
+    "                          that this process may use), gpu (those near its GPU), one list for each rank as in\n"
+    "                          0-3/4-7, or none: all (none)\n"
     "      --no-prefix         no \"[rank] \" before each line\n"
     "      --output-dir DIR    write DIR/rank-R.out and DIR/rank-R.err instead of standard output and error\n"
     "      --grace SECONDS     from SIGTERM to SIGKILL when the run ends early (5)\n"
@@ -53,6 +56,7 @@ enum option_id {
     OPT_ADDRESS,
     OPT_PORT,
     OPT_KEEP_GOING,
+    OPT_BIND,
     OPT_NO_PREFIX,
     OPT_OUTPUT_DIR,
     OPT_GRACE,
@@ -83,6 +87,7 @@ static const struct option known[] = {
     {"master-addr", WITH, NULL, OPT_ADDRESS},
     {"master-port", WITH, NULL, OPT_PORT},
     {"keep-going", no_argument, NULL, OPT_KEEP_GOING},
+    {"bind", WITH, NULL, OPT_BIND},
     {"no-prefix", no_argument, NULL, OPT_NO_PREFIX},
     {"output-dir", WITH, NULL, OPT_OUTPUT_DIR},
     {"grace", WITH, NULL, OPT_GRACE},
@@ -138,6 +143,7 @@ static int apply(rd_run_options *options, int id, const char *value)
     case OPT_ADDRESS: options->address = value; return 0;
     case OPT_PORT: return whole_number("--master-port", value, 1, 65535, &options->port);
     case OPT_KEEP_GOING: options->keep_going = true; return 0;
+    case OPT_BIND: options->bind = strcmp(value, "none") == 0 ? NULL : value; options->bind_given = true; return 0;
     case OPT_NO_PREFIX: options->prefix = false; return 0;
     case OPT_OUTPUT_DIR: options->output_dir = value; return 0;
     case OPT_GRACE: return seconds("--grace", value, &options->grace_s);
@@ -211,6 +217,21 @@ static int check(rd_run_options *options, bool node_given)
     return 0;
 }
 
+/* With RONDO_DEBUG=INFO it is told where each rank runs, or what might be better than anywhere. */
+static int bind_and_watch(rd_run_options *options)
+{
+    rd_bindings bindings = {0};
+    const char *debug = rd_env("RONDO_DEBUG"), *better;
+    bool explain = debug && (strcmp(debug, "INFO") == 0 || strcmp(debug, "TRACE") == 0);
+    int status = options->bind ? rd_bind_plan(&bindings, options->bind, options->workers, explain) : 0;
+    if (options->bind) options->bindings = &bindings;
+    else if (explain && !options->bind_given && (better = rd_bind_suggest(options->workers)))
+        fprintf(stderr, "rondo run: ranks are not bound to processors; --bind %s gives each its own\n", better);
+    if (!status) status = rd_watch(options);
+    rd_bindings_free(&bindings);
+    return status;
+}
+
 int rd_cli_run(int argc, char **argv)
 {
     struct option table[KNOWN + REFUSED + 1] = {{0}};
@@ -240,5 +261,5 @@ int rd_cli_run(int argc, char **argv)
     }
     options.program = argv + optind;
     int status = check(&options, node_given);
-    return status ? status : rd_watch(&options);
+    return status ? status : bind_and_watch(&options);
 }

@@ -11,6 +11,8 @@
 #ifndef RD_CLI_RUN_H
 #define RD_CLI_RUN_H
 
+#include "cli/bind.h"
+
 #include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,6 +31,9 @@ typedef struct rd_run_options {
     double timeout_s;        /* of the whole run; 0: none */
     bool prefix;             /* "[rank] " before every line */
     bool keep_going;         /* a rank that fails ends nobody else */
+    const char *bind;        /* which CPUs each rank may use; NULL: all */
+    bool bind_given;         /* or: none on purpose */
+    const rd_bindings *bindings; /* what follows from bind */
     const char *output_dir;  /* files instead of standard output and error; NULL: no */
     char **program;          /* argv of the workers */
 } rd_run_options;

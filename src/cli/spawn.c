@@ -162,14 +162,25 @@ static _Noreturn void become_worker(const rd_launch *launch, const rd_worker *wo
     dup2(out[0], STDOUT_FILENO);
     dup2(out[1], STDERR_FILENO);
     set_environment(launch, worker);
+    if (launch->options->bindings && !rd_bind_here(launch->options->bindings, worker->local_rank)) {
+        error = -errno;
+        goto failed;
+    }
     execvp(launch->options->program[0], launch->options->program);
     error = errno;
+failed:
     if (write(report, &error, sizeof error) < 0) _exit(1);
     _exit(RD_EXIT_NOT_FOUND);
 }
 
-static int say_not_started(const char *program, int error)
+/* error: of exec, or negative of binding. */
+static int say_not_started(const rd_worker *worker, const char *program, int error)
 {
+    if (error < 0) {
+        fprintf(stderr, "rondo run: cannot bind rank %d to its processors: %s; has a cgroup's cpuset changed?\n", worker->rank,
+                strerror(-error));
+        return 1;
+    }
     const char *hint = "";
     const char *dot = strrchr(program, '.');
     if (error == ENOENT && !strchr(program, '/') && access(program, F_OK) == 0)
@@ -203,7 +214,7 @@ static void close_all(int *fds, int count)
         if (fds[i] >= 0) close(fds[i]);
 }
 
-/* Waits for exec: end of file on the close-on-exec pipe, or the errno that stopped it. */
+/* Waits for exec: end of file on the close-on-exec pipe, or the errno that stopped it (negative: before that). */
 static int exec_error(int report)
 {
     int error;
@@ -231,7 +242,7 @@ int rd_spawn(const rd_launch *launch, int local_rank, rd_worker *worker)
     if (error) {
         waitpid(worker->pid, NULL, 0);
         worker->pid = 0;
-        return say_not_started(launch->options->program[0], error);
+        return say_not_started(worker, launch->options->program[0], error);
     }
     worker->running = worker->group_left = true;
     worker->pidfd = pidfd_open(worker->pid, 0);

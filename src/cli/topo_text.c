@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/topo.h"
 
+#include "cli/bind.h"
+
 #include <inttypes.h>
 #include <string.h>
 
@@ -30,21 +32,6 @@ static const char *index_text(int index, char text[16])
     return text;
 }
 
-/* Adds a number to a list of ranges: "0-3,8". */
-static void add_number(char *text, size_t room, int number, int *last)
-{
-    size_t used = strlen(text);
-    if (used && number == *last) return;
-    char *dash = strrchr(text, '-'), *comma = strrchr(text, ',');
-    if (used && number == *last + 1) {
-        if (dash && (!comma || dash > comma)) used = (size_t)(dash - text);
-        snprintf(text + used, room - used, "-%d", number);
-    } else {
-        snprintf(text + used, room - used, "%s%d", used ? "," : "", number);
-    }
-    *last = number;
-}
-
 /* ---- The machine ---- */
 
 static bool beside(const rd_place *a, const rd_place *b)
@@ -59,14 +46,14 @@ static int print_group(const rd_topo_view *v, int first)
     char package[16], numa[48], l3[48], cores[256] = "", cpus[256] = "", allowed[32] = "";
     int end = first, usable = 0, last_core = -2, last_cpu = -2;
     for (; end < v->pu_count && beside(at, &v->pus[end].place); end++) {
-        if (v->pus[end].place.core >= 0) add_number(cores, sizeof cores - 16, v->pus[end].place.core, &last_core);
+        if (v->pus[end].place.core >= 0) rd_cpulist_add(cores, sizeof cores - 16, v->pus[end].place.core, &last_core);
         usable += v->pus[end].allowed;
     }
     /* The system's numbers come in another order: SMT siblings are often far apart. */
     for (int cpu = 0, found = 0; found < end - first && cpu < 1 << 16; cpu++)
         for (int i = first; i < end; i++)
             if (v->pus[i].os_index == cpu) {
-                add_number(cpus, sizeof cpus - 16, cpu, &last_cpu);
+                rd_cpulist_add(cpus, sizeof cpus - 16, cpu, &last_cpu);
                 found++;
             }
     if (usable < end - first) snprintf(allowed, sizeof allowed, "  (%d allowed)", usable);
@@ -186,4 +173,5 @@ void rd_topo_print_text(const rd_topo_view *v)
         if (channels > 1) printf("  channel %d\n\n", c);
         print_ring(v, c);
     }
+    if (!v->loaded && v->hosts == 1 && !on_gpus && !v->options->ranks) printf("  rondo run --bind core binds ranks so\n");
 }

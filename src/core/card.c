@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/card.h"
 
+#include "base/log.h"
 #include "boot/wire.h"
 #include "core/hello.h"
 #include "transport/transport.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -135,6 +137,22 @@ bool rd_cards_share_process(const rd_card *a, const rd_card *b)
     return memcmp(a->contact.process, b->contact.process, sizeof a->contact.process) == 0;
 }
 
+/* Why the ring is as it is: what its hops are, and the one that all others wait for. */
+static void log_rings(const rondo_comm *comm, const rd_rings *rings)
+{
+    const rd_hop *slowest = rd_rings_slowest(rings, 0);
+    int kinds[RD_LINK_KINDS] = {0};
+    char text[256] = "";
+    if (comm->rank != 0 || !slowest || !rd_log_wants(RD_LOG_INFO)) return;
+    for (int i = 0; i < rings->ranks; i++) kinds[rings->hops[i].link.kind]++;
+    for (uint32_t k = 0; k < RD_LINK_KINDS; k++)
+        if (kinds[k])
+            snprintf(text + strlen(text), sizeof text - strlen(text), "%s%d by %s", *text ? ", " : "", kinds[k], rd_link_name(k));
+    rd_log(RD_LOG_INFO, "hops of the ring: %s; the slowest, rank %d -> rank %d, by %s: %u ns, %u MB/s by the table of "
+           "rondo topo", text, slowest->from, slowest->to, rd_link_name(slowest->link.kind), slowest->link.ns,
+           slowest->link.mbs);
+}
+
 /* The rings as this rank sees them. */
 static void take_rings(rondo_comm *comm, const rd_card *cards, const rd_around *around, const rd_rings *rings,
                        rd_neighbours *near)
@@ -177,6 +195,7 @@ rondo_result rd_cards_order_rings(rondo_comm *comm, rd_card *cards, rd_neighbour
     if (result == RONDO_SUCCESS) result = rd_rings_make(&rings, &told, comm->wiring.channels);
     if (result == RONDO_SUCCESS) {
         take_rings(comm, cards, around, &rings, near);
+        log_rings(comm, &rings);
         comm->crowded = rd_crowded(places, n, places[comm->rank].host);
         rd_rings_free(&rings);
     }
