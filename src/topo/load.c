@@ -4,9 +4,8 @@
  *
  * Here only what rd_place needs is asked for: every kind of object that is not kept costs nothing to find. On 2 cores with
  * Debian's hwloc 2.9 that is about 2.5 ms per process, nearly 2 of them spent by hwloc on opening its plugins, which only
- * the environment (HWLOC_PLUGINS_PATH) could avoid. Devices, the slow part of hwloc, are found when they are needed: they
- * take 6 ms more there, and some 100 where there are many. So there are several machines that are this one; all of them
- * number its parts alike.
+ * the environment (HWLOC_PLUGINS_PATH) could avoid. Devices, the slow part of hwloc, are found when they are needed: with
+ * them it takes five times as long. So there are several machines that are this one; all of them number its parts alike.
  */
 #include "base/gpu.h"
 #include "base/status.h"
