@@ -59,8 +59,6 @@ void rd_topo_close(rd_topo_view *view);
 /* Hops of a ring, and what they cost together. */
 const rd_hop *rd_topo_hops(const rd_topo_view *view, int channel);
 uint64_t rd_topo_cost(const rd_topo_view *view, int channel);
-/* "NVLink", "network", ...: of a hop between hosts always the network, whatever is slowest on its way. */
-const char *rd_topo_hop_name(const rd_topo_view *view, const rd_hop *hop);
 /* The card of a hop's end; NULL within a host. */
 const rd_nic *rd_topo_nic(const rd_topo_view *view, int rank, int nic);
 

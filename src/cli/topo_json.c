@@ -127,7 +127,7 @@ static json_object *json_hop(const rd_topo_view *v, const rd_hop *hop)
     add_int(o, "ns", hop->link.ns);
     add_int(o, "mbs", hop->link.mbs);
     add_int(o, "cost_ns", rd_link_cost(hop->link, 1));
-    add_text(o, "shared", rd_topo_hop_name(v, hop));
+    add_text(o, "shared", rd_link_name(hop->link.kind));
     add_text(o, "nic", nic ? nic->name : NULL);
     add_text(o, "nic_there", there ? there->name : NULL);
     return o;

@@ -261,9 +261,9 @@ static void draw_head(const drawing *d)
     if (!slowest) return;
     if (is_slow(d, slowest))
         snprintf(text, sizeof text, "in red the slowest hop: rank %d to rank %d, %s, %s", slowest->from, slowest->to,
-                 rd_topo_hop_name(d->view, slowest), rd_topo_rate(slowest->link.mbs, rate));
+                 rd_link_name(slowest->link.kind), rd_topo_rate(slowest->link.mbs, rate));
     else
-        snprintf(text, sizeof text, "all hops alike: %s, %s", rd_topo_hop_name(d->view, slowest),
+        snprintf(text, sizeof text, "all hops alike: %s, %s", rd_link_name(slowest->link.kind),
                  rd_topo_rate(slowest->link.mbs, rate));
     put_text(&head, 0, 30, "small", text);
 }

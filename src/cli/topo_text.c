@@ -115,7 +115,7 @@ static void print_hop(const rd_topo_view *v, const rd_hop *hop, const rd_hop *sl
 {
     const rd_nic *nic = rd_topo_nic(v, hop->from, hop->nic), *there = rd_topo_nic(v, hop->to, hop->nic_there);
     char rate[24], cards[48] = "";
-    const char *name = rd_topo_hop_name(v, hop);
+    const char *name = rd_link_name(hop->link.kind);
     if (nic && there) snprintf(cards, sizeof cards, ", %s to %s", nic->name, there->name);
     printf("%" PRIu32 " ns, %s, %s%s%s%s\n", hop->link.ns, rd_topo_rate(hop->link.mbs, rate),
            hop->link.kind <= RD_LINK_HOST ? "same " : "", name, cards,

@@ -95,12 +95,6 @@ uint64_t rd_topo_cost(const rd_topo_view *view, int channel)
     return sum;
 }
 
-const char *rd_topo_hop_name(const rd_topo_view *view, const rd_hop *hop)
-{
-    bool leaves = view->places[hop->from].host != view->places[hop->to].host;
-    return rd_link_name(leaves ? RD_LINK_NETWORK : hop->link.kind);
-}
-
 const rd_nic *rd_topo_nic(const rd_topo_view *view, int rank, int nic)
 {
     return view->around && nic >= 0 ? &view->around[rank].nic[nic] : NULL;

@@ -74,13 +74,6 @@ uint32_t rd_link_cost(rd_link link, int users)
     return link.ns + (uint32_t)((uint64_t)SLICE * 1000 * (uint64_t)users / (link.mbs ? link.mbs : 1));
 }
 
-rd_link rd_link_chain(rd_link first, rd_link second)
-{
-    rd_link slower = first.mbs <= second.mbs ? first : second;
-    slower.ns = first.ns + second.ns;
-    return slower;
-}
-
 static bool both_in(int32_t a, int32_t b) { return a >= 0 && a == b; }
 
 static rd_link_kind closest(const rd_place *a, const rd_place *b)

@@ -15,6 +15,8 @@
 
 static uint32_t speed(const rd_nic *nic) { return rd_link_network(nic->mbit).mbs; }
 
+static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+
 static bool reach(const rd_nic *a, const rd_nic *b)
 {
     if (!a->up || !b->up) return false;
@@ -43,7 +45,7 @@ static uint64_t load(const rd_around *around, const int *users, int i)
 void rd_nics_choose(const rd_around *here, rd_nic_use *use_here, const rd_around *there, rd_nic_use *use_there,
                     int entered, int32_t *nic, int32_t *nic_there)
 {
-    uint64_t least = UINT64_MAX;
+    uint64_t lightest = UINT64_MAX;
     int best = -1, best_there = -1, rank = 0;
     for (int i = 0; i < here->nics; i++) {
         for (int j = 0; j < there->nics; j++) {
@@ -51,8 +53,8 @@ void rd_nics_choose(const rd_around *here, rd_nic_use *use_here, const rd_around
             uint64_t out = load(here, use_here->out, i), in = load(there, use_there->in, j);
             uint64_t more = out > in ? out : in;
             int wish = 2 * (i == entered) + (i == j);
-            if (more > least || (more == least && wish <= rank)) continue;
-            least = more;
+            if (more > lightest || (more == lightest && wish <= rank)) continue;
+            lightest = more;
             rank = wish;
             best = i;
             best_there = j;
@@ -72,7 +74,7 @@ static uint32_t fastest(const rd_around *here, const rd_around *there)
     for (int i = 0; i < here->nics; i++) {
         for (int j = 0; j < there->nics; j++) {
             if (!reach(&here->nic[i], &there->nic[j])) continue;
-            uint32_t a = speed(&here->nic[i]), b = speed(&there->nic[j]), both = a < b ? a : b;
+            uint32_t both = least(speed(&here->nic[i]), speed(&there->nic[j]));
             if (both > most) most = both;
         }
     }
@@ -103,11 +105,13 @@ uint32_t rd_nics_cost(const rd_around *here, const rd_around *there)
     return rd_link_cost(link, 1);
 }
 
+/* To the card, over the network, from the card: latencies add up, the least bandwidth holds. */
 rd_link rd_nics_link(const rd_around *here, int nic, const rd_around *there, int nic_there)
 {
     rd_link link = rd_link_network(0);
     if (nic < 0 || nic_there < 0) return link;
     const rd_nic *a = &here->nic[nic], *b = &there->nic[nic_there];
-    link.mbs = speed(speed(a) < speed(b) ? a : b);
-    return rd_link_chain(rd_link_chain(a->link, link), b->link);
+    link.ns += a->link.ns + b->link.ns;
+    link.mbs = least(least(speed(a), speed(b)), least(a->link.mbs, b->link.mbs));
+    return link;
 }

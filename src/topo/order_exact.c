@@ -38,6 +38,21 @@ static void fill(const uint64_t *cost, int n, uint64_t *rest)
     }
 }
 
+/* From v, where the rest is cheapest; of those the nearest, of equals the lowest. */
+static int next(const uint64_t *cost, int n, const uint64_t *rest, uint32_t set, int v)
+{
+    uint64_t least = UINT64_MAX;
+    int best = n - 1;
+    for (int u = 1; u < n; u++) {
+        if (set >> (u - 1) & 1) continue;
+        uint64_t way = step(cost, n, rest, set, v, u);
+        if (way > least || (way == least && cost[v * n + u] >= cost[v * n + best])) continue;
+        least = way;
+        best = u;
+    }
+    return best;
+}
+
 rondo_result rd_tour_exact(const uint64_t *cost, int n, int32_t *order)
 {
     order[0] = 0;
@@ -45,20 +60,9 @@ rondo_result rd_tour_exact(const uint64_t *cost, int n, int32_t *order)
     uint64_t *rest = malloc(((size_t)1 << (n - 1)) * (size_t)(n - 1) * sizeof *rest);
     if (!rest) return rd_fail(RONDO_SYSTEM_ERROR, "no memory to order %d ranks", n);
     fill(cost, n, rest);
-    uint32_t set = 0;
-    for (int i = 1; i < n; i++) {
-        int v = order[i - 1], best = 0;
-        uint64_t least = UINT64_MAX;
-        for (int u = 1; u < n; u++) {
-            if (set >> (u - 1) & 1) continue;
-            uint64_t way = step(cost, n, rest, set, v, u);
-            if (way < least || (way == least && cost[v * n + u] < cost[v * n + best])) {
-                least = way;
-                best = u;
-            }
-        }
-        order[i] = best;
-        set |= 1u << (best - 1);
+    for (int i = 1, set = 0; i < n; i++) {
+        order[i] = next(cost, n, rest, (uint32_t)set, order[i - 1]);
+        set |= 1 << (order[i] - 1);
     }
     free(rest);
     return RONDO_SUCCESS;

@@ -86,8 +86,6 @@ rd_link rd_link_network(uint32_t mbit);
 const char *rd_link_name(uint32_t kind);
 /* Nanoseconds that 64 KiB take over it while `users` rings use it. */
 uint32_t rd_link_cost(rd_link link, int users);
-/* One after the other: the latencies add up, the slower bandwidth and its kind hold. */
-rd_link rd_link_chain(rd_link first, rd_link second);
 
 /* Between two ranks that work on host memory; RD_LINK_NETWORK when they are on different hosts. */
 rd_link rd_place_link(const rd_place *a, const rd_place *b);
