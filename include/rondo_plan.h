@@ -92,7 +92,8 @@
  * collectives, and peers plans, *open*: before it waits for anything each rank passes an empty slice to its successor
  * on the ring. It takes its predecessor's just before the first slice of a chunk from there; where none comes from
  * there, at the end. That costs each rank one empty slice, all at the same time and ahead of the payload; and it costs
- * the first of a chain the wait until its predecessor, which is the last, has called.
+ * the first of a chain the wait until its predecessor, which is the last, has called. Hierarchical plans open as well:
+ * their rings are not the one on which a rank notices that its predecessor makes another call.
  *
  * ---- The other plans -----------------------------------------------------------------------------------------------
  *
@@ -108,6 +109,8 @@
  * *Exchange* is flat for messages so short that a second hop costs more than N-1 times the bytes: in N-1 steps each
  * rank hands every other its whole message, and each adds up every chunk itself, in the order its owner would.
  *
+ * *Hierarchical* is for several hosts with several ranks each: rondo_plan_hier.h has the lesson, and what belongs to it.
+ *
  * *Peers* is for what no rank can do for another: gather, scatter and all-to-all. Every chunk goes straight from the
  * rank that has it to the rank that wants it; on a ring it would travel N/2 links on average. In step s of an all-to-all
  * each rank sends to the one s+1 positions ahead and receives from the one s+1 behind, so that in any step each rank
@@ -122,14 +125,10 @@
 #ifndef RONDO_PLAN_H
 #define RONDO_PLAN_H
 
+#include "rondo_plan_split.h"
+
 #include <stddef.h>
 #include <stdint.h>
-
-#ifdef __CUDACC__
-#define RONDO_PLAN_FN static __host__ __device__ inline
-#else
-#define RONDO_PLAN_FN static inline
-#endif
 
 typedef enum rondo_collective {
     RONDO_COLL_ALL_REDUCE = 0,
@@ -148,7 +147,8 @@ typedef enum rondo_algo {
     RONDO_ALGO_FLAT = 1,     /* for all-reduce, reduce-scatter, all-gather, as the ring is; it is also for chains */
     RONDO_ALGO_EXCHANGE = 2, /* for all-reduce */
     RONDO_ALGO_PEERS = 3,    /* for gather, scatter and all-to-all, and nothing else is for them */
-    RONDO_ALGOS = 4          /* how many there are */
+    RONDO_ALGO_HIER = 4,     /* hierarchical, for all-reduce: rondo_plan_init_hier */
+    RONDO_ALGOS = 5          /* how many there are */
 } rondo_algo;
 
 #define RONDO_WHOLE 0x7fffffff /* in place of a chunk's number: all chunks, the whole message */
@@ -163,7 +163,8 @@ typedef enum rondo_action {
 } rondo_action;
 
 /* One step of one rank. A peer or chunk of -1: nothing is sent (or received) in this step, and the flags that go with
- * it mean nothing. Peers are ranks; chunk c is the one that rank c owns (chains have the one chunk 0). In an all-to-all
+ * it mean nothing. Peers are ranks; chunk c is the one that rank c owns (chains have the one chunk 0; a hierarchical plan's
+ * chunk N + i is piece i, and its chunks belong to other ranks). In an all-to-all
  * send_chunk is of the send buffer, the one for send_to, and recv_chunk of the receive buffer, the one from recv_from.
  * The two halves are independent: a step may send before, while or after it receives, but on a ring what the step before
  * received must have arrived before it is sent. Messages from one rank to another are in the order of their steps. */
@@ -175,6 +176,8 @@ typedef struct rondo_step {
     uint8_t recv_own;   /* 1: what arrives is the sender's own input (its send_own), not a sum or a chunk passed on */
     uint8_t recv_wide;  /* likewise; equal to the sender's send_wide */
     uint8_t action;     /* rondo_action of what arrives */
+    uint8_t held;       /* 1: what the rank sends, if not passed on, and adds is not its input but what its earlier steps
+                         * left of the chunk: in a hierarchical plan between hosts, the sum of its host */
 } rondo_step;
 
 /* The whole schedule of one rank for one message. Plain data that may be copied, also to a GPU; valid as long as
@@ -187,15 +190,11 @@ typedef struct rondo_plan {
     int32_t chunks;                  /* N, or 1 on a chain */
     int32_t wide;                    /* 1: partial sums travel in the accumulation type */
     int32_t steps;                   /* of this rank: see rondo_plan_length */
+    int32_t local;                   /* L of a hierarchical plan; else 0 */
     uint64_t count;                  /* elements of the whole message: the larger buffer, or in an all-to-all each */
     const int32_t *order;            /* order[position] = rank, N of them; NULL: position p is rank p */
     const uint64_t *bounds;          /* chunk c is [bounds[c], bounds[c + 1]) in elements; NULL: as even as can be */
 } rondo_plan;
-
-/* A part of a message, in elements from its start. */
-typedef struct rondo_range {
-    uint64_t first, count;
-} rondo_range;
 
 /* ---- Where chunks lie -------------------------------------------------------------------------------------------- */
 
@@ -213,27 +212,7 @@ RONDO_PLAN_FN int32_t rondo_ring_rank(const rondo_plan *p, int64_t position)
     return p->order ? p->order[at] : at;
 }
 
-/* Where part i of n begins, 0 <= i <= n, in elements; part n begins at the end. See rondo_split. */
-RONDO_PLAN_FN uint64_t rondo_split_at(uint64_t count, uint32_t n, uint32_t i, uint64_t grain)
-{
-    uint64_t full = count / grain, grains = full + (count % grain != 0);
-    uint64_t before = grains / n * i + (i < grains % n ? i : grains % n);
-    return before > full ? count : before * grain; /* before <= full: the product is at most count, and fits */
-}
-
-/* Part i of n, 0 <= i < n, of a range, cut at multiples of `grain` (at least 1) elements from its start. Counted in
- * grains, of which the last may be incomplete, parts differ by at most one, the longer ones first. The parts follow one
- * another and cover the range; any count up to 2^64 - 1 will do. */
-RONDO_PLAN_FN rondo_range rondo_split(rondo_range whole, uint32_t n, uint32_t i, uint64_t grain)
-{
-    uint64_t from = rondo_split_at(whole.count, n, i, grain);
-    rondo_range part;
-    part.first = whole.first + from;
-    part.count = rondo_split_at(whole.count, n, i + 1, grain) - from;
-    return part;
-}
-
-/* Where chunk c, 0 <= c < p->chunks, lies in the message. Depends on count and N only, or is the caller's. */
+/* Where chunk c, 0 <= c < p->chunks, lies in the message. Depends on count and N only (and L), or is the caller's. */
 RONDO_PLAN_FN rondo_range rondo_chunk(const rondo_plan *p, int32_t c)
 {
     rondo_range whole = {0, p->count}, chunk;
@@ -241,6 +220,11 @@ RONDO_PLAN_FN rondo_range rondo_chunk(const rondo_plan *p, int32_t c)
     if (c == RONDO_EMPTY) {
         whole.count = 0;
         return whole;
+    }
+    if (p->local) { /* chunk i H + h is part h of piece i */
+        int32_t hosts = p->size / p->local, i = c < p->chunks ? c / hosts : c - p->chunks;
+        rondo_range piece = rondo_split(whole, (uint32_t)p->local, (uint32_t)i, 1);
+        return c < p->chunks ? rondo_split(piece, (uint32_t)hosts, (uint32_t)(c % hosts), 1) : piece;
     }
     if (!p->bounds) return rondo_split(whole, (uint32_t)p->chunks, (uint32_t)c, 1);
     chunk.first = p->bounds[c];
@@ -260,26 +244,6 @@ RONDO_PLAN_FN uint64_t rondo_chunk_max(const rondo_plan *p)
 
 /* ---- Making a plan ----------------------------------------------------------------------------------------------- */
 
-/* Slice `slice` (from 0) of a chunk, or of a channel's part of one, in slices of `elements`: the last is shorter, those
- * past it are empty. */
-RONDO_PLAN_FN rondo_range rondo_slice(rondo_range part, uint64_t slice, uint64_t elements)
-{
-    uint64_t from = slice * elements, left;
-    rondo_range r;
-    if (from > part.count) from = part.count;
-    left = part.count - from;
-    r.first = part.first + from;
-    r.count = left < elements ? left : elements;
-    return r;
-}
-
-/* Slices of a part of `count` elements. One at least: an empty part still sends a slice in every step, so that no rank is
- * done before all have called. */
-RONDO_PLAN_FN uint64_t rondo_slices(uint64_t count, uint64_t elements)
-{
-    return count ? (count - 1) / elements + 1 : 1;
-}
-
 /* 1: the collective passes the whole message from rank to rank, from or to the root. */
 RONDO_PLAN_FN int rondo_is_chain(int32_t collective)
 {
@@ -292,7 +256,8 @@ RONDO_PLAN_FN int rondo_algo_fits(int32_t collective, int32_t algo)
     if (collective < 0 || collective >= RONDO_COLLECTIVES) return 0;
     if (collective >= RONDO_COLL_GATHER) return algo == RONDO_ALGO_PEERS;
     if (algo == RONDO_ALGO_FLAT) return !rondo_is_chain(collective);
-    return algo == RONDO_ALGO_RING || (algo == RONDO_ALGO_EXCHANGE && collective == RONDO_COLL_ALL_REDUCE);
+    return algo == RONDO_ALGO_RING ||
+           ((algo == RONDO_ALGO_EXCHANGE || algo == RONDO_ALGO_HIER) && collective == RONDO_COLL_ALL_REDUCE);
 }
 
 /* The steps of the rank at a position: 2(N-1) or N-1; on a chain 0 to 2; in gather and scatter 1 off the root. */
@@ -316,13 +281,13 @@ RONDO_PLAN_FN int32_t rondo_plan_length(int32_t collective, int32_t algo, int32_
  * Returns 0; or -1, and then *p is untouched: no such collective or algorithm, or not one for the other, size below 1,
  * rank or root outside 0 to N-1, an order that holds a number outside 0 to N-1 or lacks rank or root (other doubles go
  * unnoticed), bounds that fall or do not end with count, an all-to-all with bounds or a count that N does not divide (a
- * chunk would have one size where it leaves and another where it arrives). */
+ * chunk would have one size where it leaves and another where it arrives), RONDO_ALGO_HIER: that has an init of its own. */
 RONDO_PLAN_FN int rondo_plan_init(rondo_plan *p, rondo_collective collective, rondo_algo algo, int32_t size,
                                   int32_t rank, int32_t root, uint64_t count, const int32_t *order,
                                   const uint64_t *bounds, int wide)
 {
     int32_t chunks = rondo_is_chain(collective) ? 1 : size, position = -1, root_position = -1;
-    if (!rondo_algo_fits(collective, algo)) return -1;
+    if (!rondo_algo_fits(collective, algo) || algo == RONDO_ALGO_HIER) return -1;
     if (size < 1 || rank < 0 || rank >= size || root < 0 || root >= size) return -1;
     for (int32_t at = 0; order && at < size; at++) {
         if (order[at] < 0 || order[at] >= size) return -1;
@@ -345,6 +310,7 @@ RONDO_PLAN_FN int rondo_plan_init(rondo_plan *p, rondo_collective collective, ro
     p->chunks = chunks;
     p->wide = wide != 0;
     p->steps = rondo_plan_length(collective, algo, size, position, root_position);
+    p->local = 0;
     p->count = count;
     p->order = order;
     p->bounds = bounds;
@@ -365,6 +331,7 @@ RONDO_PLAN_FN rondo_step rondo_step_ring_reduce_scatter(const rondo_plan *p, int
     t.send_own = t.recv_own = s == 0;
     t.send_wide = t.recv_wide = p->wide && s > 0;
     t.action = s == p->size - 2 ? RONDO_FINISH : RONDO_REDUCE;
+    t.held = 0;
     return t;
 }
 
@@ -378,7 +345,7 @@ RONDO_PLAN_FN rondo_step rondo_step_ring_all_gather(const rondo_plan *p, int32_t
     t.send_chunk = rondo_ring_rank(p, (int64_t)p->position - s);
     t.recv_chunk = rondo_ring_rank(p, (int64_t)p->position - 1 - s);
     t.send_own = t.recv_own = s == 0 && p->collective == RONDO_COLL_ALL_GATHER;
-    t.send_wide = t.recv_wide = 0;
+    t.send_wide = t.recv_wide = t.held = 0;
     t.action = RONDO_REPLACE;
     return t;
 }
@@ -401,6 +368,7 @@ RONDO_PLAN_FN rondo_step rondo_step_ring_chain(const rondo_plan *p, int32_t s)
     t.send_wide = reduce && p->wide && along > 0;
     t.recv_wide = reduce && p->wide && along > 1;
     t.action = !reduce ? RONDO_REPLACE : along == p->size - 1 ? RONDO_FINISH : RONDO_REDUCE;
+    t.held = 0;
     return t;
 }
 
@@ -419,7 +387,7 @@ RONDO_PLAN_FN rondo_step rondo_step_flat(const rondo_plan *p, int32_t s)
     t.recv_from = gather ? behind : ahead;
     t.recv_chunk = gather ? behind : p->rank;
     t.send_own = t.recv_own = !gather || p->collective == RONDO_COLL_ALL_GATHER;
-    t.send_wide = t.recv_wide = 0;
+    t.send_wide = t.recv_wide = t.held = 0;
     t.action = gather ? RONDO_REPLACE : s == p->size - 2 ? RONDO_FINISH : RONDO_REDUCE;
     return t;
 }
@@ -432,7 +400,7 @@ RONDO_PLAN_FN rondo_step rondo_step_exchange(const rondo_plan *p, int32_t s)
     t.recv_from = rondo_ring_rank(p, (int64_t)p->position + 1 + s);
     t.send_chunk = t.recv_chunk = RONDO_WHOLE;
     t.send_own = t.recv_own = 1;
-    t.send_wide = t.recv_wide = 0;
+    t.send_wide = t.recv_wide = t.held = 0;
     t.action = s == p->size - 2 ? RONDO_FINISH : RONDO_REDUCE;
     return t;
 }
@@ -451,10 +419,12 @@ RONDO_PLAN_FN rondo_step rondo_step_peers(const rondo_plan *p, int32_t s)
     t.recv_from = !receives ? -1 : all ? behind : at_root ? ahead : p->root;
     t.recv_chunk = !receives ? -1 : all ? behind : at_root ? ahead : p->rank;
     t.send_own = t.recv_own = 1;
-    t.send_wide = t.recv_wide = 0;
+    t.send_wide = t.recv_wide = t.held = 0;
     t.action = RONDO_REPLACE;
     return t;
 }
+
+#include "rondo_plan_hier.h"
 
 /* Step s of the plan, 0 <= s < p->steps: the function to call. */
 RONDO_PLAN_FN rondo_step rondo_plan_step(const rondo_plan *p, int32_t s)
@@ -462,6 +432,7 @@ RONDO_PLAN_FN rondo_step rondo_plan_step(const rondo_plan *p, int32_t s)
     if (p->algo == RONDO_ALGO_FLAT) return rondo_step_flat(p, s);
     if (p->algo == RONDO_ALGO_EXCHANGE) return rondo_step_exchange(p, s);
     if (p->algo == RONDO_ALGO_PEERS) return rondo_step_peers(p, s);
+    if (p->algo == RONDO_ALGO_HIER) return rondo_step_hier(p, s);
     switch (p->collective) {
     case RONDO_COLL_ALL_REDUCE:
         return s < p->size - 1 ? rondo_step_ring_reduce_scatter(p, s)
@@ -475,18 +446,18 @@ RONDO_PLAN_FN rondo_step rondo_plan_step(const rondo_plan *p, int32_t s)
 /* 1: the rank opens, once, whatever is cut into slices and channels. */
 RONDO_PLAN_FN int rondo_plan_opens(const rondo_plan *p)
 {
-    return p->size > 1 && (rondo_is_chain(p->collective) || p->algo == RONDO_ALGO_PEERS);
+    return p->size > 1 && (rondo_is_chain(p->collective) || p->algo == RONDO_ALGO_PEERS || p->algo == RONDO_ALGO_HIER);
 }
 
 /* What the rank of a plan that opens sends before all steps, and receives just before the first step that receives from
- * there, or after all steps if none does (peers: whenever it comes, their steps have links of their own). */
+ * there, or after all steps if none does (peers and hierarchical: whenever it comes, their steps have links of their own). */
 RONDO_PLAN_FN rondo_step rondo_plan_opening(const rondo_plan *p)
 {
     rondo_step t;
     t.send_to = rondo_ring_rank(p, (int64_t)p->position + 1);
     t.recv_from = rondo_ring_rank(p, (int64_t)p->position - 1);
     t.send_chunk = t.recv_chunk = RONDO_EMPTY;
-    t.send_own = t.recv_own = t.send_wide = t.recv_wide = 0;
+    t.send_own = t.recv_own = t.send_wide = t.recv_wide = t.held = 0;
     t.action = RONDO_REPLACE;
     return t;
 }

@@ -15,7 +15,10 @@
 static int rounds = 24;
 static uint64_t first_seed = 1;
 
-static uint32_t number(int from, int to, size_t i) { return (uint32_t)from * 1000003u + (uint32_t)to * 10007u + (uint32_t)i; }
+static uint32_t number(int from, int to, size_t i)
+{
+    return (uint32_t)from * 1000003u + (uint32_t)to * 10007u + (uint32_t)i;
+}
 
 static void collectives(rondo_comm *comm)
 {
@@ -33,7 +36,8 @@ static void same_bits(rondo_comm *comm)
     enum { COUNT = 100003 };
     static const rondo_dtype types[] = {RONDO_FLOAT32, RONDO_BFLOAT16, RONDO_FLOAT16};
     int rank = rondo_comm_rank(comm), n = rondo_comm_size(comm);
-    unsigned char *bits[2] = {malloc(COUNT * 4), malloc(COUNT * 4)}, *send = malloc(COUNT * 4), *all = malloc(COUNT * 4);
+    unsigned char *bits[2] = {malloc(COUNT * 4), malloc(COUNT * 4)}, *send = malloc(COUNT * 4),
+                  *all = malloc(COUNT * 4);
     for (int t = 0; t < 3; t++) {
         size_t b = rd_dtype_bytes(types[t]);
         srand((unsigned)(rank + 1));
@@ -50,7 +54,8 @@ static void same_bits(rondo_comm *comm)
         CHECK(memcmp(bits[0], bits[1], COUNT * b) == 0, "type %d: other bits the second time", types[t]);
         memcpy(all, bits[0], COUNT * b);
         SUCCEEDS(rondo_broadcast(all, all, COUNT * b, RONDO_UINT8, n - 1, comm, NULL), comm);
-        CHECK(memcmp(all, bits[0], COUNT * b) == 0, "type %d: rank %d has other bits than rank %d", types[t], rank, n - 1);
+        CHECK(memcmp(all, bits[0], COUNT * b) == 0, "type %d: rank %d has other bits than rank %d", types[t], rank,
+              n - 1);
     }
     free(bits[0]);
     free(bits[1]);

@@ -19,8 +19,10 @@ check() {
 }
 
 fault() { # TEST NAME SED
-    sed -e "$3" "$here/../include/rondo_plan.h" >"$work/rondo_plan.h"
-    if cmp -s "$work/rondo_plan.h" "$here/../include/rondo_plan.h"; then
+    local header; for header in rondo_plan.h rondo_plan_hier.h rondo_plan_split.h; do
+        sed -e "$3" "$here/../include/$header" >"$work/$header"
+    done
+    if cat "$here"/../include/rondo_plan{,_hier,_split}.h | cmp -s - <(cat "$work"/rondo_plan{,_hier,_split}.h); then
         echo "FAILED  $2: the place to plant it is gone from rondo_plan.h"; bad=1; return
     fi
     check "$1"; local rc=$?
@@ -28,8 +30,8 @@ fault() { # TEST NAME SED
     else echo "FAILED  $2: $1 did not find it (exit $rc)"; tail -3 "$work/log"; bad=1; fi
 }
 
-cp "$here/../include/rondo_plan.h" "$work/"
-for test in test_plan test_plan_chunks test_plan_peers; do
+cp "$here"/../include/rondo_plan{,_hier,_split}.h "$work/"
+for test in test_plan test_plan_chunks test_plan_peers test_plan_hier; do
     check $test || { echo "FAILED  $test fails without a fault"; cat "$work/log"; exit 1; }
 done
 
@@ -63,4 +65,13 @@ fault test_plan_peers 'an all-to-all of uneven chunks' "s/ || count % (uint64_t)
 fault test_plan_chunks 'loses the last, incomplete grain' "s/before > full ? count/before >= full ? count/"
 fault test_plan_chunks 'overflows near 2^64' "s/before > full ? count : //"
 fault test_plan_chunks 'takes bounds that end before count' "s/if (bounds \&\& bounds\[chunks\] != count) return -1;//"
+hier='/rondo_step_hier(const/,/^}/ s'
+fault test_plan_hier 'crosses the network by another rail' "$hier/t.send_to \* local + i/t.send_to * local + (i + 1) % local/"
+fault test_plan_hier 'sends its own term instead of its host'"'"'s sum' "$hier/t.send_own = t.recv_own = 0/t.send_own = t.recv_own = 1/"
+fault test_plan_hier 'complete before the other hosts have added' "$hier/RONDO_FINISH \&\& hosts > 1/RONDO_FINISH \&\& hosts > 2/"
+fault test_plan_hier 'rounds the sums of hosts' "$hier/p->wide != 0/0/"
+fault test_plan_hier 'pieces begin where others do' "$hier/i \* hosts : p->chunks/i * local : p->chunks/"
+fault test_plan_hier 'adds its input again on the rail' "$hier/t.held = 1/t.held = 0/"
+fault test_plan_hier 'a step of the rail too few' "s/2 \* (local - 1) + 2 \* (size \/ local - 1)/2 * (local - 1) + 2 * (size \/ local - 1) - 1/"
+fault test_plan_hier 'does not open' "s/ || p->algo == RONDO_ALGO_HIER);/);/"
 exit $bad

@@ -75,6 +75,38 @@ static int next_of(const world *w, int channel, int r, int steps)
     return rank_at(w, channel, at + steps);
 }
 
+/* Rank r's successor in a stage of hierarchical calls. */
+static int hier_next(const world *w, int stage, int r)
+{
+    int local = w->options.local, at = 0;
+    while (rank_at(w, 0, at) != r) at++;
+    if (stage == RD_RAIL) return rank_at(w, 0, at + local);
+    return rank_at(w, 0, at / local * local + (at + 1) % local);
+}
+
+static void open_hier(world *w)
+{
+    const world_options *o = &w->options;
+    for (int stage = 0; stage < RD_OPEN; stage++) {
+        const rondo_transport *(*transport)(int) = stage == RD_RAIL ? o->rail : o->transport;
+        bool staged = false;
+        for (int r = 0; r < o->n; r++) staged |= transport(r)->sockets;
+        for (int r = 0; r < o->n; r++) {
+            int next = hier_next(w, stage, r);
+            rd_wiring *wiring = &w->hier[r].wiring[stage];
+            w->hier[r].local = o->local;
+            *wiring = (rd_wiring){.channels = o->channels, .slice_bytes = o->slice_bytes, .staged = staged};
+            for (int c = 0; c < o->channels; c++) {
+                rd_wire *out = &w->hier_out[r][stage][c], *in = &w->hier_in[next][stage][c];
+                if (next != r) connect_pair(w, r, next, transport(r), out, in);
+                wiring->ring_out[c] = out;
+                wiring->ring_in[c] = &w->hier_in[r][stage][c];
+                if (staged) wiring->scratch[c] = malloc(o->slice_bytes);
+            }
+        }
+    }
+}
+
 void world_open(world *w, const world_options *options)
 {
     memset(w, 0, sizeof *w);
@@ -112,8 +144,10 @@ void world_open(world *w, const world_options *options)
             if (staged) wiring->scratch[c] = malloc(options->slice_bytes);
         }
     }
+    if (options->local) open_hier(w);
 }
 
+static void close_hier(world *w, int r);
 static void close_wire(rd_wire *wire)
 {
     if (wire->link) wire->link->ops->close(wire->link);
@@ -131,11 +165,23 @@ void world_close(world *w)
             close_wire(&w->peer_out[r][p]);
             close_wire(&w->peer_in[r][p]);
         }
+        close_hier(w, r);
         free(w->out[r]);
         free(w->in[r]);
         for (int c = 0; c < RD_MAX_CHANNELS; c++) free(w->wiring[r].scratch[c]);
     }
     for (int r = 0; r < w->options.n; r++) rd_bell_close(&w->bell[r]);
+}
+
+static void close_hier(world *w, int r)
+{
+    for (int stage = 0; stage < RD_OPEN; stage++)
+        for (int c = 0; c < RD_MAX_CHANNELS; c++) {
+            close_wire(&w->hier_out[r][stage][c]);
+            close_wire(&w->hier_in[r][stage][c]);
+            free(w->hier[r].wiring[stage].scratch[c]);
+        }
+    free(w->hier[r].shelf);
 }
 
 /* Differs when calls differ, as core's does. */
@@ -172,8 +218,15 @@ void world_start_rank(world *w, int r, const world_call *call, uint64_t seed)
     bool reduces = c == RONDO_COLL_ALL_REDUCE || c == RONDO_COLL_REDUCE_SCATTER || c == RONDO_COLL_REDUCE;
     bool keeps = (c != RONDO_COLL_REDUCE && c != RONDO_COLL_GATHER) || r == call->root;
     assert_int_equal(rd_reduction_init(reduction, call->dtype, call->op, n, call->cpu), RONDO_SUCCESS);
-    assert_int_equal(rondo_plan_init(&op->plan, call->collective, call->algo, n, r, call->root, call->count,
-                                     w->options.order, NULL, reduces && reduction->wide_bytes > reduction->bytes), 0);
+    bool wide = reduces && reduction->wide_bytes > reduction->bytes;
+    op->hier = &w->hier[r];
+    if (call->algo == RONDO_ALGO_HIER) {
+        assert_int_equal(rd_hier_prepare(op->hier, reduction, call->count, call->cpu), RONDO_SUCCESS);
+        assert_int_equal(rondo_plan_init_hier(&op->plan, n, r, w->options.local, call->count, w->options.order, wide), 0);
+    } else {
+        assert_int_equal(rondo_plan_init(&op->plan, call->collective, call->algo, n, r, call->root, call->count,
+                                         w->options.order, NULL, wide), 0);
+    }
     for (int32_t s = 0; s < op->plan.steps; s++) w->steps[r][s] = rondo_plan_step(&op->plan, s);
     op->steps = w->steps[r];
     start_courses(w, r, call);

@@ -24,6 +24,8 @@ typedef struct world_options {
     const int32_t *order;                    /* of the ring; NULL: rank order */
     const int32_t *orders[RD_MAX_CHANNELS];  /* of the channels' rings, where they differ from that; NULL: it */
     rd_engine *(*engine)(int rank);          /* carries out the rank's passes, over slots; NULL, or gives it: none */
+    int local;                               /* ranks of each host, with wires for hierarchical calls; 0: none */
+    const rondo_transport *(*rail)(int from); /* ... between hosts, and by `transport` inside */
 } world_options;
 
 typedef struct world {
@@ -31,6 +33,8 @@ typedef struct world {
     rondo_bell bell[WORLD_MAX];
     rd_wire *out[WORLD_MAX], *in[WORLD_MAX]; /* [rank][channel * n + peer] */
     rd_wire peer_out[WORLD_MAX][WORLD_MAX], peer_in[WORLD_MAX][WORLD_MAX]; /* [rank][peer] */
+    rd_hier hier[WORLD_MAX];
+    rd_wire hier_out[WORLD_MAX][RD_OPEN][RD_MAX_CHANNELS], hier_in[WORLD_MAX][RD_OPEN][RD_MAX_CHANNELS];
     rd_transfer transfers[WORLD_MAX][2 * WORLD_MAX];
     rd_wiring wiring[WORLD_MAX];
     rd_op op[WORLD_MAX];

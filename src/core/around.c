@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * around.c - what ranks told of their networks, in the words of src/topo/ring.h; and back, from a ring's hops to networks.
+ * around.c - what ranks told of their networks, in the words of src/topo/ring.h; and back, from a ring's hops to
+ * networks.
  */
 #include "core/card.h"
 
@@ -94,7 +95,8 @@ static void tell(const rd_contact *contact, const rd_known *known, rd_around *ar
         int networks = 0;
         while (networks < RD_MAX_NETWORKS && nic->networks[networks]) networks++;
         uint64_t number = number_of_network(&contact->interface[i]);
-        if (networks == RD_MAX_NETWORKS || on_several_hosts(known, &contact->interface[i]) || has_network(around, number))
+        if (networks == RD_MAX_NETWORKS || on_several_hosts(known, &contact->interface[i]) ||
+            has_network(around, number))
             continue;
         nic->networks[networks] = number;
         nic->up = 1;
@@ -108,8 +110,10 @@ rondo_result rd_cards_around(const rd_card *cards, const rd_place *places, int n
     rondo_result result = all ? know(cards, places, n, &known) : rd_fail_errno("no memory for what %d ranks told", n);
     for (int r = 0; r < n && result == RONDO_SUCCESS; r++) tell(&cards[r].contact, &known, &all[r]);
     free(known.numbers);
-    if (result == RONDO_SUCCESS) *around = all;
-    else free(all);
+    if (result == RONDO_SUCCESS)
+        *around = all;
+    else
+        free(all);
     return result;
 }
 

@@ -56,8 +56,9 @@ static rondo_result more_sockets(rd_edges *c, const rd_edge *edge, int total, bo
     rd_member *member = c->comm->member;
     while (spec->socket_count < total) {
         int index = edge->index * MOST_SOCKETS + spec->socket_count, *fd = &spec->sockets[spec->socket_count];
-        rondo_result result = offering ? rd_member_connect(member, edge->peer, PURPOSE_SOCKET, index, edge->network, c->deadline, fd)
-                                       : rd_member_accept(member, edge->peer, PURPOSE_SOCKET, index, c->deadline, fd);
+        rondo_result result =
+            offering ? rd_member_connect(member, edge->peer, PURPOSE_SOCKET, index, edge->network, c->deadline, fd)
+                     : rd_member_accept(member, edge->peer, PURPOSE_SOCKET, index, c->deadline, fd);
         if (result != RONDO_SUCCESS) {
             while (spec->socket_count) close(spec->sockets[--spec->socket_count]);
             return result;

@@ -6,7 +6,9 @@
 static enum rd_executor executor(const rd_op *op)
 {
     if (op->plan.algo == RONDO_ALGO_PEERS) return RD_BY_PEERS;
+    if (op->stage) return RD_BY_RING;
     if (op->plan.steps == 0) return RD_BY_ITSELF;
+    if (op->plan.algo == RONDO_ALGO_HIER) return RD_BY_HIER;
     if (op->plan.algo == RONDO_ALGO_FLAT) return RD_BY_FLAT;
     /* Between two ranks the exchange's two links are the ring's. */
     if (op->plan.algo == RONDO_ALGO_EXCHANGE && op->wiring->flat_out) return RD_BY_EXCHANGE;
@@ -41,6 +43,7 @@ void rd_op_start(rd_op *op)
         op->slice_elements = op->wiring->flat_bytes / op->reduction->bytes;
         rd_flat_start(op);
         break;
+    case RD_BY_HIER: rd_hier_start(op); break;
     case RD_BY_RING: start_ring(op); break;
     }
 }
@@ -67,6 +70,7 @@ rd_progress rd_op_advance(rd_op *op)
     if (op->by == RD_BY_ITSELF) return move_own(op);
     if (op->by == RD_BY_EXCHANGE) return rd_exchange_advance(op);
     if (op->by == RD_BY_FLAT) return rd_flat_advance(op);
+    if (op->by == RD_BY_HIER) return rd_hier_advance(op);
     rd_progress all = RD_DONE;
     for (int c = 0; c < op->wiring->channels; c++) {
         if (op->flow[c].done) continue;
@@ -96,6 +100,7 @@ rd_progress rd_op_arm(rd_op *op, rondo_bell *bell)
         return armed(op, wire, answer);
     }
     if (op->by == RD_BY_ITSELF) return RD_MOVED;
+    if (op->by == RD_BY_HIER) return rd_hier_arm(op, bell);
     if (op->by == RD_BY_EXCHANGE) return armed(op, op->exchange.blocked, rd_exchange_arm(op, bell));
     if (op->by == RD_BY_FLAT) return armed(op, op->flat.blocked, rd_flat_arm(op, bell));
     for (int c = 0; c < op->wiring->channels && all == RD_IDLE; c++)
@@ -128,6 +133,7 @@ rd_progress rd_op_look(rd_op *op)
     if (op->by == RD_BY_ITSELF || op->by == RD_BY_PEERS) return RD_IDLE; /* peers look at all wires anyway */
     if (op->by == RD_BY_EXCHANGE) wire = rd_exchange_look(op);
     else if (op->by == RD_BY_FLAT) wire = rd_flat_look(op);
+    else if (op->by == RD_BY_HIER) wire = rd_hier_look(op);
     else
         for (int c = 0; c < op->wiring->channels && !wire; c++) wire = rd_ring_look(op, &op->flow[c]);
     return wire ? rd_op_fail(op, wire, RONDO_LINK_MISMATCH) : RD_IDLE;
@@ -149,6 +155,7 @@ int rd_op_waits_for(const rd_op *op, bool *to_receive)
         return op->exchange.blocked ? op->exchange.blocked->link->peer : -1;
     }
     if (op->by == RD_BY_FLAT) return rd_flat_waits_for(op, to_receive);
+    if (op->by == RD_BY_HIER) return rd_hier_waits_for(op, to_receive);
     const rd_flow *flow = NULL;
     for (int c = 0; c < op->wiring->channels; c++) {
         const rd_flow *one = &op->flow[c];

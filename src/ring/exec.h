@@ -7,6 +7,7 @@
  *   flat.c      steps that meet every rank of the host at once
  *   exchange.c  the same for short messages, in one hop
  *   peers.c     transfers between this rank and others, all at once
+ *   hier.c      rings inside hosts and rings between hosts, one after the other
  *   trace.c     what they did, for those who want to see it
  */
 #ifndef RD_RING_EXEC_H
@@ -167,7 +168,20 @@ typedef struct rd_course {
     const rondo_step *steps;
 } rd_course;
 
-enum rd_executor { RD_BY_ITSELF, RD_BY_RING, RD_BY_FLAT, RD_BY_EXCHANGE, RD_BY_PEERS };
+enum rd_executor { RD_BY_ITSELF, RD_BY_RING, RD_BY_FLAT, RD_BY_EXCHANGE, RD_BY_PEERS, RD_BY_HIER };
+
+/* What an operation is about that is a stage of a hierarchical one. */
+typedef struct rd_stage {
+    int32_t first_step;  /* of the plan */
+    uint64_t origin;     /* of the segment in the message */
+    uint64_t longest;    /* elements of the largest chunk or piece that it moves */
+    bool opens;          /* it is the plan's opening, and nothing else */
+    /* The host's sum of this rank's piece: element held_first of the segment, and those after it, held_bytes each. */
+    unsigned char *held;
+    uint64_t held_first;
+    size_t held_bytes;
+    const rd_reduction *joins; /* adds what is partial on both sides, in the wide type */
+} rd_stage;
 
 typedef struct rd_op {
     rondo_plan plan;
@@ -180,6 +194,8 @@ typedef struct rd_op {
     rd_transfer *transfers; /* of peers: the caller's; see rd_peers_transfers and rd_op_transfers */
     int transfer_count;
     rd_trace *trace; /* NULL: none */
+    struct rd_hier *hier;  /* of a hierarchical one: the caller's, for all such operations of his */
+    const rd_stage *stage; /* of a stage of one; else NULL */
     rd_engine
         *engine; /* carries out the passes, on links that all have slots; NULL: the caller's thread does, at once */
     enum rd_executor by; /* who carries out the plan */
@@ -197,6 +213,24 @@ typedef struct rd_op {
     bool engine_failed;    /* this thread's last error says how */
 } rd_op;
 
+/* Hierarchical: a segment after the other goes through three stages, which are operations of the ring, each over wires of
+ * its own; and beside them the plan's opening. Stages work on different segments at the same time:
+ *   gathered <= joined <= scattered <= joined + 2 */
+enum { RD_SCATTER, RD_RAIL, RD_GATHER, RD_OPEN, RD_STAGES };
+
+typedef struct rd_hier {
+    int local;             /* ranks of each host */
+    const int32_t *order;  /* host after host */
+    rd_wiring wiring[RD_OPEN]; /* of the three stages; the opening goes by the ring's */
+    rd_op op[RD_STAGES];
+    rd_stage stage[RD_STAGES];
+    bool runs[RD_STAGES];
+    uint64_t done[RD_STAGES], segments;
+    rd_reduction joins;
+    unsigned char *shelf;  /* hosts' sums in the wide type, two segments */
+    size_t shelf_bytes;
+} rd_hier;
+
 /* The transfers of a gather, scatter or all-to-all, whose plan, steps, buffers, reduction and signature are set: fills in
  * the list, which has room for 2(N-1), and returns how many. out, in: wires by rank. They become op->transfers. */
 int rd_peers_transfers(const rd_op *op, rd_wire *out, rd_wire *in, rd_transfer *list);
@@ -208,8 +242,8 @@ void rd_op_transfers(rd_op *op, rd_transfer *list, int count);
 /* A wire of transfers that had no link has one now, and nothing was sent over it or received. */
 void rd_op_linked(rd_op *op, rd_wire *wire);
 
-/* Starts an operation. plan, steps, buffers, reduction, wiring and signature are set, of peers the transfers, too; fills
- * in the rest. */
+/* Starts an operation. plan, steps, buffers, reduction, wiring and signature are set, of peers the transfers and of
+ * hierarchical ones hier, too; fills in the rest. A hierarchical one has plan for the message as a whole. */
 void rd_op_start(rd_op *op);
 
 /* Does what can be done now. RD_MOVED: something, call again; RD_IDLE: nothing, wait; RD_FAILED: op->failure, ->failed. */
@@ -236,6 +270,13 @@ const unsigned char *rd_op_input(const rd_op *op, int32_t chunk, rondo_range par
 unsigned char *rd_op_output(const rd_op *op, int32_t chunk, rondo_range part);
 rd_progress rd_op_fail(rd_op *op, const rd_wire *wire, rondo_link_result why);
 
+/* What the rank itself puts into a step: its input, or what its earlier steps left of it. */
+static inline const unsigned char *rd_op_term(const rd_op *op, const rondo_step *step, int32_t chunk, rondo_range part)
+{
+    if (!step->held) return rd_op_input(op, chunk, part);
+    return op->stage->held + (part.first - op->stage->held_first) * op->stage->held_bytes;
+}
+
 /* A pass, here or by the engine. BROKEN: by the engine, which failed. */
 rondo_link_result rd_op_engine_failed(rd_op *op);
 static inline rondo_link_result rd_op_reduce(rd_op *op, const rd_pass *pass)
@@ -260,6 +301,13 @@ static inline rondo_link_result rd_op_copy(rd_op *op, void *to, void *also, cons
  */
 bool rd_op_foreign(const rd_op *op, const rd_wire *wire, uint64_t also);
 
+void rd_hier_start(rd_op *op);
+rd_progress rd_hier_advance(rd_op *op);
+rd_progress rd_hier_arm(rd_op *op, rondo_bell *bell);
+const rd_wire *rd_hier_look(const rd_op *op);
+int rd_hier_waits_for(const rd_op *op, bool *to_receive);
+/* Makes what a hierarchical operation by this reduction needs ready; RONDO_SUCCESS, or no memory. */
+rondo_result rd_hier_prepare(rd_hier *hier, const rd_reduction *reduction, uint64_t count, int cpu);
 void rd_ring_start(rd_op *op, rd_flow *flow, int channel);
 rd_progress rd_ring_advance(rd_op *op, rd_flow *flow);
 rondo_link_result rd_ring_arm(rd_flow *flow, rondo_bell *bell);

@@ -20,17 +20,17 @@ void rd_ring_start(rd_op *op, rd_flow *flow, int channel)
 {
     rd_wiring *wiring = op->wiring;
     bool whole = op->plan.algo == RONDO_ALGO_EXCHANGE;
-    rondo_range longest = {0, whole ? op->plan.count : rondo_chunk_max(&op->plan)};
+    rondo_range longest = {0, op->stage ? op->stage->longest : whole ? op->plan.count : rondo_chunk_max(&op->plan)};
     uint64_t most = rondo_split(longest, (uint32_t)wiring->channels, 0, RD_CHANNEL_GRAIN).count;
     *flow = (rd_flow){.out = wiring->ring_out[channel], .in = wiring->ring_in[channel],
                       .scratch = wiring->scratch[channel], .channel = channel,
                       .plan = op->courses ? &op->courses[channel].plan : &op->plan,
                       .steps = op->courses ? op->courses[channel].steps : op->steps};
     if (op->engine) op->behind[channel] = (rd_behind){0};
-    flow->slices = rondo_slices(most, op->slice_elements);
+    flow->slices = op->stage && op->stage->opens ? 0 : rondo_slices(most, op->slice_elements);
     flow->out_done = flow->out->used;
     flow->in_count = flow->in->used;
-    flow->opens = channel == 0 && rondo_plan_opens(flow->plan);
+    flow->opens = channel == 0 && rondo_plan_opens(flow->plan) && (!op->stage || op->stage->opens);
     flow->comes = flow->opens;
     for (int32_t step = 0; step < flow->plan->steps; step++)
         if (flow->steps[step].recv_from >= 0) flow->comes += flow->slices;
@@ -143,7 +143,7 @@ static rondo_link_result writable(rd_op *op, rd_flow *flow, const rd_event *e, v
     if (SLOTS(flow->out)) return link->ops->reserve(link, e->out_bytes, place);
     if (flow->out->used - flow->out_done >= link->slots) return RONDO_LINK_AGAIN;
     if (!e->receives) {
-        *place = (void *)(uintptr_t)rd_op_input(op, e->out.send_chunk, e->part); /* sent from, never written to */
+        *place = (void *)(uintptr_t)rd_op_term(op, &e->out, e->out.send_chunk, e->part); /* sent from, never written to */
     } else if (!sums_in_scratch(op, e)) {
         *place = rd_op_output(op, e->out.send_chunk, e->part);
     } else if (!SLOTS(flow->in)) {
@@ -173,7 +173,7 @@ RD_HOT rondo_link_result hand_over(rd_op *op, rd_flow *flow, const rd_event *e, 
 /* Out of place, a rank's own chunk of an all-gather or broadcast must also reach its own output. */
 static rondo_link_result send_own(rd_op *op, rd_flow *flow, const rd_event *e, void *place)
 {
-    const unsigned char *own = rd_op_input(op, e->out.send_chunk, e->part);
+    const unsigned char *own = rd_op_term(op, &e->out, e->out.send_chunk, e->part);
     unsigned char *keep = NULL;
     if (flow->plan->collective == RONDO_COLL_ALL_GATHER || flow->plan->collective == RONDO_COLL_BROADCAST)
         keep = rd_op_output(op, e->out.send_chunk, e->part);
@@ -191,9 +191,33 @@ static rondo_link_result move_on(rd_op *op, rd_flow *flow, const rd_event *e, vo
     return slot ? rd_op_copy(op, slot, NULL, in, e->in_bytes, false) : RONDO_LINK_OK;
 }
 
+/* Two sums of hosts, neither of them a rank's input; when that completes the sum, a second pass finishes it. */
+static rondo_link_result join(rd_op *op, rd_flow *flow, const rd_event *e, void *in, void *place)
+{
+    bool finish = e->in.action == RONDO_FINISH;
+    void *ours = (void *)(uintptr_t)rd_op_term(op, &e->in, e->in.recv_chunk, e->part);
+    rd_pass pass;
+    rd_pass_begin(&pass, e->part.count, 2);
+    pass.source[0] = in;
+    pass.source[1] = ours;
+    pass.first_partial = true;
+    pass.touch = flow->in->link->caps & RONDO_LINK_TOUCH;
+    pass.output[pass.outputs++] = finish ? ours : place;
+    rd_reduce(op->stage->joins, &pass);
+    if (!finish) return RONDO_LINK_OK;
+    rd_pass_begin(&pass, e->part.count, 1);
+    pass.source[0] = ours;
+    pass.first_partial = pass.finish = true;
+    pass.first_wide = e->in.recv_wide;
+    pass.output[pass.outputs++] = rd_op_output(op, e->in.recv_chunk, e->part);
+    if (e->sends && place != pass.output[0]) pass.output[pass.outputs++] = place;
+    return rd_op_reduce(op, &pass);
+}
+
 static rondo_link_result add(rd_op *op, rd_flow *flow, const rd_event *e, void *in, void *place)
 {
     rd_pass pass;
+    if (e->in.held) return join(op, flow, e, in, place);
     rd_pass_begin(&pass, e->part.count, 2);
     pass.source[0] = in;
     pass.source[1] = rd_op_input(op, e->in.recv_chunk, e->part);
@@ -203,6 +227,10 @@ static rondo_link_result add(rd_op *op, rd_flow *flow, const rd_event *e, void *
     pass.out_wide = e->sends && e->out.send_wide;
     pass.touch = flow->in->link->caps & RONDO_LINK_TOUCH;
     if (pass.finish) pass.output[pass.outputs++] = rd_op_output(op, e->in.recv_chunk, e->part);
+    if (!pass.finish && !e->sends && op->stage) { /* a host's sum, which stays here for the rail */
+        pass.out_wide = flow->plan->wide;
+        pass.output[pass.outputs++] = op->stage->held + (e->part.first - op->stage->held_first) * op->stage->held_bytes;
+    }
     if (e->sends && (!pass.finish || place != pass.output[0])) pass.output[pass.outputs++] = place;
     return rd_op_reduce(op, &pass);
 }
@@ -223,8 +251,10 @@ RD_HOT rondo_link_result consumed(rd_op *op, rd_flow *flow, const rd_event *e)
 
 static void record(const rd_op *op, const rd_flow *flow, const rd_event *e)
 {
-    if (e->receives) rd_trace_received(op->trace, e->event - 1, &e->in, e->part, e->in_bytes, e->slice, flow->channel);
-    if (e->sends) rd_trace_sent(op->trace, e->event, &e->out, e->part, e->out_bytes, e->slice, flow->channel);
+    int32_t event = e->event + (op->stage ? op->stage->first_step : 0);
+    rondo_range part = {e->part.first + (op->stage ? op->stage->origin : 0), e->part.count};
+    if (e->receives) rd_trace_received(op->trace, event - 1, &e->in, part, e->in_bytes, e->slice, flow->channel);
+    if (e->sends) rd_trace_sent(op->trace, event, &e->out, part, e->out_bytes, e->slice, flow->channel);
 }
 
 /* An exchange in place writes its sums where its own terms leave from: not before they have left. */
