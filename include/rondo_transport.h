@@ -49,9 +49,11 @@ enum {
                                is dear to write again, one that moves between them is not (docs/design.md) */
     RONDO_LINK_VIEW = 16,   /* view works */
     RONDO_LINK_DIRECT = 32, /* register_memory and import_memory work, for memory that can be reached */
-    RONDO_LINK_STAGED = 64  /* with SLOTS: they are copies of what is sent and received by other means. Like a MEMORY
+    RONDO_LINK_STAGED = 64, /* with SLOTS: they are copies of what is sent and received by other means. Like a MEMORY
                                link  it moves only when polled, ends for good at a mismatch, and must be told by
                                peek_ahead what is  expected before it can come */
+    RONDO_LINK_DEVICE = 128 /* with SLOTS: payloads lie in GPU memory, for kernels and copies of both ranks' GPUs; no CPU
+                               may touch them. Heads, and the brief slices in them, are host memory that both GPUs reach */
 };
 
 /* One end of a link; the first member of each transport's own structure. Read-only for its user. */
@@ -78,19 +80,33 @@ typedef struct rondo_slot {
     unsigned char brief[RONDO_SLOT_BRIEF];
 } rondo_slot;
 
-/* Where the payload of a slice of `bytes` bytes lies in its slot. */
-static inline void *rondo_slot_payload(rondo_slot *slot, size_t bytes)
-{
-    return bytes <= RONDO_SLOT_BRIEF ? slot->brief : (unsigned char *)(slot + 1);
-}
-
-/* The slots as memory, the same for every CPU link and for kernels: slot i starts at base + i * stride, with its head. */
+/* The slots as memory, the same for every link that has slots and for kernels. In host memory a slot's payload follows
+ * its head; in GPU memory it lies elsewhere. */
 typedef struct rondo_view {
-    unsigned char *base;
-    size_t stride;
+    unsigned char *heads, *payloads; /* of slot 0 */
+    uint64_t head_stride, payload_stride;
     uint32_t count;
     uint64_t next; /* the slice that this end reserves, or peeks at, next */
 } rondo_view;
+
+#ifdef __CUDACC__
+#define RONDO_LINK_FN static __host__ __device__ inline
+#else
+#define RONDO_LINK_FN static inline
+#endif
+
+/* The head of the slot of slice n. */
+RONDO_LINK_FN rondo_slot *rondo_view_head(const rondo_view *view, uint64_t n)
+{
+    return (rondo_slot *)(void *)(view->heads + n % view->count * view->head_stride);
+}
+
+/* Where the payload of slice n lies, if it is of `bytes` bytes. */
+RONDO_LINK_FN void *rondo_view_payload(const rondo_view *view, uint64_t n, uint64_t bytes)
+{
+    if (bytes <= RONDO_SLOT_BRIEF) return rondo_view_head(view, n)->brief;
+    return view->payloads + n % view->count * view->payload_stride;
+}
 
 struct rondo_link_ops {
     size_t size;      /* sizeof(rondo_link_ops) */
@@ -178,6 +194,7 @@ typedef struct rondo_link_spec {
     uint32_t slots;     /* asked for, a power of two */
     size_t slot_bytes;  /* asked for, a multiple of 64 */
     rondo_bell *bell;   /* this rank's; outlives the link */
+    int32_t device;     /* for transports whose payloads lie in GPU memory: this rank's GPU, as its process numbers it */
     int socket_count;   /* for transports that take sockets: connected, authenticated, non-blocking, in the same order
                            at both ends. Now the link's; closed when offer or accept fail */
     int sockets[8];

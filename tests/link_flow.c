@@ -37,6 +37,31 @@ bool link_filled(const unsigned char *at, uint64_t n, size_t bytes)
     return !wrong;
 }
 
+void (*link_copy_device)(void *to, const void *from, size_t bytes);
+
+void link_copy(const rondo_link *link, void *to, const void *from, size_t bytes)
+{
+    if ((link->caps & RONDO_LINK_DEVICE) && bytes > RONDO_SLOT_BRIEF) link_copy_device(to, from, bytes);
+    else if (bytes) memcpy(to, from, bytes);
+}
+
+void link_fill_at(const rondo_link *link, void *place, uint64_t n, size_t bytes)
+{
+    unsigned char *here = malloc(bytes + 1);
+    link_fill(here, n, bytes);
+    link_copy(link, place, here, bytes);
+    free(here);
+}
+
+bool link_filled_at(const rondo_link *link, const void *place, uint64_t n, size_t bytes)
+{
+    unsigned char *here = malloc(bytes + 1);
+    link_copy(link, here, place, bytes);
+    bool filled = link_filled(here, n, bytes);
+    free(here);
+    return filled;
+}
+
 /* ---- A side ---- */
 
 void link_flow_open(struct link_flow *flow, struct link_pair *pair, int side, uint64_t total)
@@ -97,7 +122,7 @@ static bool send_slots(struct link_flow *flow)
     }
     while (flow->moved < flow->begun) {
         size_t bytes = link_size(flow->moved, flow->link->slot_bytes);
-        link_fill(*place_of(flow, flow->moved), flow->moved, bytes);
+        link_fill_at(flow->link, *place_of(flow, flow->moved), flow->moved, bytes);
         rondo_link_result result = ops->commit(flow->link, bytes, link_signature(flow->moved));
         if (result != RONDO_LINK_OK) return trouble(flow, "commit", result), false;
         flow->moved++;
@@ -129,7 +154,7 @@ static bool send_memory(struct link_flow *flow)
 static void check(struct link_flow *flow, const unsigned char *at)
 {
     size_t bytes = link_size(flow->moved, flow->link->slot_bytes);
-    if (!link_filled(at, flow->moved, bytes)) trouble(flow, "a slice holds other bytes", RONDO_LINK_OK);
+    if (!link_filled_at(flow->link, at, flow->moved, bytes)) trouble(flow, "a slice holds other bytes", RONDO_LINK_OK);
     flow->bytes += bytes;
     flow->moved++;
 }
@@ -229,7 +254,7 @@ rondo_link_result link_put(rondo_link *link, uint64_t n, const unsigned char *fr
         } else {
             result = link->ops->reserve(link, bytes, &place);
             if (result == RONDO_LINK_OK) {
-                memcpy(place, from, bytes);
+                link_copy(link, place, from, bytes);
                 result = link->ops->commit(link, bytes, link_signature(n));
             }
         }
@@ -253,7 +278,7 @@ rondo_link_result link_get(rondo_link *link, uint64_t n, unsigned char *to, size
         result = link->ops->peek(link, bytes, signature, &place);
         if (result == RONDO_LINK_AGAIN) link->ops->poll(link, &counted);
         if (result != RONDO_LINK_OK) continue;
-        memcpy(to, place, bytes);
+        link_copy(link, to, place, bytes);
         return link->ops->release(link);
     }
     while (result == RONDO_LINK_OK && counted <= n && rd_now() < deadline) result = link->ops->poll(link, &counted);

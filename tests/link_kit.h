@@ -4,6 +4,7 @@
  *
  *   link_pair.c  makes both ends in this process, or one end in each of two processes
  *   link_flow.c  sends and receives slices whose sizes and bytes depend on their number, over either face of a link
+ *   link_cases.c what rondo_transport.h says of a link, as tests
  */
 #ifndef RONDO_LINK_KIT_H
 #define RONDO_LINK_KIT_H
@@ -16,6 +17,7 @@ struct link_kind {
     char name[64];
     const rondo_transport *transport;
     int sockets;
+    int devices[2]; /* GPUs, by side */
     bool fault, adapted;
     void (*before)(int side); /* NULL, or called before that side's end is made */
     size_t asks;              /* longer slices than this go only when their receiver has asked for them; 0: none does */
@@ -39,11 +41,22 @@ void link_sockets(int from[], int to[], int count);
  * has everything but the bell. False, with the reason printed, on failure. */
 bool link_pair_join(struct link_pair *pair, const struct link_kind *kind, int side, rondo_link_spec *spec, int control);
 
+/* Runs the conformance suite for these kinds, in all their dresses, with flows of so many slices (0: as many as will do).
+ * For main to return. */
+int link_conformance(const struct link_kind *bases, int base_count, int flow);
+
+/* Copies between memory and a payload that no CPU may touch. Set before the suite runs where there are such links. */
+extern void (*link_copy_device)(void *to, const void *from, size_t bytes);
+
 /* Slice n of a flow. */
 size_t link_size(uint64_t n, size_t most);
 uint64_t link_signature(uint64_t n);
 void link_fill(unsigned char *to, uint64_t n, size_t bytes);
 bool link_filled(const unsigned char *at, uint64_t n, size_t bytes);
+/* The same in a place of a link's. */
+void link_fill_at(const rondo_link *link, void *place, uint64_t n, size_t bytes);
+bool link_filled_at(const rondo_link *link, const void *place, uint64_t n, size_t bytes);
+void link_copy(const rondo_link *link, void *to, const void *from, size_t bytes);
 
 /* One side's traffic: `total` slices. */
 struct link_flow {

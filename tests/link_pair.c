@@ -52,7 +52,8 @@ void link_pair_open(struct link_pair *pair, const struct link_kind *kind, uint32
     for (int side = 0; side < 2; side++) {
         assert_int_equal(rd_bell_open(&pair->bells[side]), RONDO_SUCCESS);
         specs[side] = (rondo_link_spec){.me = side, .peer = !side, .slots = slots, .slot_bytes = slot_bytes,
-                                        .bell = &pair->bells[side], .socket_count = kind->sockets};
+                                        .bell = &pair->bells[side], .device = kind->devices[side],
+                                        .socket_count = kind->sockets};
     }
     link_sockets(specs[RD_SENDER].sockets, specs[RD_RECEIVER].sockets, kind->sockets);
     for (int side = 0; side < 2 && kind->fault; side++)

@@ -13,7 +13,7 @@
 typedef struct rd_link_hello {
     uint32_t version, sockets, slots, fd_count, bytes;
     uint64_t slot_bytes;
-    char transport[8];
+    char transport[9];
 } rd_link_hello;
 
 #define RD_HELLO_BYTES (5 * 4 + 8 + 8 + 128) /* and the offer's data */

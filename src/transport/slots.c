@@ -75,6 +75,12 @@ static inline rondo_slot *slot_of(const rd_slots *end, uint64_t slice)
     return (rondo_slot *)(end->base + (slice & end->mask) * end->stride);
 }
 
+/* In host memory the payload follows the head. */
+static inline void *payload_of(rondo_slot *slot, size_t bytes)
+{
+    return bytes <= RONDO_SLOT_BRIEF ? slot->brief : (unsigned char *)(slot + 1);
+}
+
 static inline bool has_come(const rd_slots *end, uint64_t slice)
 {
     const uint64_t *word = (const uint64_t *)((const unsigned char *)slot_of(end, slice) + end->watched);
@@ -107,7 +113,7 @@ rondo_link_result rd_slots_reserve(rondo_link *link, size_t bytes, void **place)
         end->counted++;
     }
     end->reserved = slice + 1;
-    *place = rondo_slot_payload(slot_of(end, slice), bytes);
+    *place = payload_of(slot_of(end, slice), bytes);
     return RONDO_LINK_OK;
 }
 
@@ -138,7 +144,7 @@ rondo_link_result rd_slots_peek_ahead(rondo_link *link, uint32_t ahead, size_t b
     }
     rondo_slot *slot = slot_of(end, slice);
     if (slot->signature != signature || slot->bytes != bytes) return RONDO_LINK_MISMATCH;
-    *place = rondo_slot_payload(slot, bytes);
+    *place = payload_of(slot, bytes);
     return RONDO_LINK_OK;
 }
 
@@ -155,7 +161,7 @@ rondo_link_result rd_slots_peek(rondo_link *link, size_t bytes, uint64_t signatu
     }
     rondo_slot *slot = slot_of(end, slice);
     if (slot->signature != signature || slot->bytes != bytes) return RONDO_LINK_MISMATCH;
-    *place = rondo_slot_payload(slot, bytes);
+    *place = payload_of(slot, bytes);
     return RONDO_LINK_OK;
 }
 
@@ -194,7 +200,8 @@ rondo_link_result rd_slots_arm(rondo_link *link, rondo_bell *bell, uint64_t seen
 rondo_link_result rd_slots_view(rondo_link *link, rondo_view *view)
 {
     const rd_slots *end = (const rd_slots *)link;
-    *view = (rondo_view){.base = end->base, .stride = end->stride, .count = link->slots, .next = end->finished};
+    *view = (rondo_view){.heads = end->base, .payloads = end->base + sizeof(rondo_slot), .head_stride = end->stride,
+                         .payload_stride = end->stride, .count = link->slots, .next = end->finished};
     return RONDO_LINK_OK;
 }
 

@@ -150,8 +150,8 @@ bool rd_link_memory(rondo_link *link, void **base, size_t *bytes)
         return true;
     }
     if (!(link->caps & RONDO_LINK_VIEW) || link->ops->view(link, &view) != RONDO_LINK_OK) return false;
-    *base = view.base;
-    *bytes = view.count * view.stride;
+    *base = view.heads;
+    *bytes = view.count * view.head_stride;
     return true;
 }
 

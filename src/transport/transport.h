@@ -4,7 +4,8 @@
  *   registry.c  the list, best first, the choice with its reason, and small things that all share
  *   slots.c     a slot ring in memory that both ends can reach: what loop and shm have in common
  *   loop.c      slots on the heap, for ranks of one process
- *   shm.c       slots in a sealed memfd, for ranks of one host
+ *   mapped.c    slots in a sealed memfd that two processes map
+ *   shm.c       such slots, for ranks of one host
  *   direct.c    the user's memory reached by a peer of the host: for shm.c
  *   tcp.c       sockets, to and from the caller's memory
  *   verbs.c     RDMA, likewise (verbs_link.h lists its files); where rdma-core's headers are there
