@@ -75,7 +75,7 @@ typedef enum rondo_dtype {
     RONDO_DTYPES = 12      /* how many there are */
 } rondo_dtype;
 
-/* Operators, with NCCL's values; values from RONDO_OPS on name operators made at run time.
+/* Operators, with NCCL's values; values from RONDO_OPS on name operators made at run time (rondo_op_create_scaled_sum).
  *   integers   SUM and PROD wrap; AVG is the wrapped sum divided by the world size, truncated toward zero
  *   floats     AVG does not overflow where the average does not; MAX and MIN propagate NaN and hold +0 > -0;
  *              subnormals are kept; types narrower than float32 are added up in float32 and rounded once */
@@ -114,10 +114,12 @@ typedef struct rondo_config {
     const char *transport; /* RONDO_TRANSPORT: "loop", "shm", "tcp" or "verbs"; NULL: the best that reaches, per peer */
     const char *algo;      /* RONDO_ALGO: "ring", "flat" or "exchange"; NULL lets the library choose */
     int background;        /* 1: init returns RONDO_IN_PROGRESS at once, see rondo_comm_error(); 0: when it is done */
+    int allow_overlap;     /* 1: buffers may overlap in any way, also those of a group's calls; where they do other than
+                              in place, what they hold afterwards is undefined. 0: that is RONDO_INVALID_ARGUMENT */
 } rondo_config;
 
 #define RONDO_CONFIG_INIT                                                                           \
-    { sizeof(rondo_config), 600.0, 10.0, RONDO_DEVICE_AUTO, 0, 0, NULL, NULL, 0 }
+    { sizeof(rondo_config), 600.0, 10.0, RONDO_DEVICE_AUTO, 0, 0, NULL, NULL, 0, 0 }
 
 /* ---- Communicators ------------------------------------------------------------------------------------------ */
 
@@ -223,6 +225,19 @@ RONDO_API rondo_result rondo_all_to_all(const void *send, void *recv, size_t cou
 /* Returns when every rank has called it. */
 RONDO_API rondo_result rondo_barrier(rondo_comm *comm, rondo_stream *stream);
 
+/* ---- Operators made at run time ------------------------------------------------------------------------------ */
+
+/* A sum of scaled terms: each rank multiplies its own terms by its own factor, an element of dtype, rounded (integers:
+ * wrapped) to dtype as RONDO_PROD does, and the products are summed as by RONDO_SUM. For reducing calls of this rank on
+ * comm with elements of dtype; ranks that make such a call may have made the operator at different times, and must all
+ * make it with some scaled sum. when: RONDO_NOW reads *factor before this returns; RONDO_LATER lets each call read it when
+ * it runs. */
+typedef enum rondo_when { RONDO_NOW, RONDO_LATER } rondo_when;
+RONDO_API rondo_result rondo_op_create_scaled_sum(rondo_op *op, const void *factor, rondo_dtype dtype, rondo_when when,
+                                                  rondo_comm *comm);
+/* Gives it back. Calls that were given it may still have to run. */
+RONDO_API rondo_result rondo_op_destroy(rondo_op op, rondo_comm *comm);
+
 /* ---- Streams ------------------------------------------------------------------------------------------------
  *
  * A stream runs the calls that it is given in order, on a thread of its own. It may serve any communicators of the
@@ -270,6 +285,10 @@ RONDO_API void rondo_work_free(rondo_work *work);
  * outermost counts. If a call inside is refused, nothing runs and end returns its result. */
 RONDO_API rondo_result rondo_group_start(void);
 RONDO_API rondo_result rondo_group_end(void);
+
+/* Ends the group, however deeply it is nested, and starts nothing of it: for whoever finds a mistake of his own on the
+ * way. RONDO_INVALID_USAGE outside a group. */
+RONDO_API rondo_result rondo_group_cancel(void);
 
 /* ---- Messages -----------------------------------------------------------------------------------------------
  *

@@ -177,21 +177,21 @@ static void case_bad_configurations(void **state)
         rondo_config config;
         const char *words[3];
     } bad[] = {
-        {{0, 600, 10, -1, 0, 0, NULL, NULL, 0}, {"size", "0", "RONDO_CONFIG_INIT"}},
-        {{3, 600, 10, -1, 0, 0, NULL, NULL, 0}, {"size", "3", "RONDO_CONFIG_INIT"}},
-        {{sizeof(rondo_config), 0, 10, -1, 0, 0, NULL, NULL, 0}, {"timeout_s", "0", "0.001"}},
-        {{sizeof(rondo_config), -5, 10, -1, 0, 0, NULL, NULL, 0}, {"timeout_s", "-5", "0.001"}},
-        {{sizeof(rondo_config), (double)NAN, 10, -1, 0, 0, NULL, NULL, 0}, {"timeout_s", "nan", "0.001"}},
-        {{sizeof(rondo_config), (double)INFINITY, 10, -1, 0, 0, NULL, NULL, 0}, {"timeout_s", "inf", "1000000000"}},
-        {{sizeof(rondo_config), 600, 0, -1, 0, 0, NULL, NULL, 0}, {"slow_warning_s", "0", "0.001"}},
-        {{sizeof(rondo_config), 600, 10, 0, 0, 0, NULL, NULL, 0}, {"device", "0", "RONDO_DEVICE_HOST"}},
-        {{sizeof(rondo_config), 600, 10, -3, 0, 0, NULL, NULL, 0}, {"device", "-3", "RONDO_DEVICE_HOST"}},
-        {{sizeof(rondo_config), 600, 10, -1, 9, 0, NULL, NULL, 0}, {"channels", "9", "1 to 8"}},
-        {{sizeof(rondo_config), 600, 10, -1, -1, 0, NULL, NULL, 0}, {"channels", "-1", "1 to 8"}},
-        {{sizeof(rondo_config), 600, 10, -1, 0, 100, NULL, NULL, 0}, {"slice_bytes", "100", "4096 to 262144"}},
-        {{sizeof(rondo_config), 600, 10, -1, 0, 4097, NULL, NULL, 0}, {"slice_bytes", "4097", "multiple of 64"}},
-        {{sizeof(rondo_config), 600, 10, -1, 0, 0, "smh", NULL, 0}, {"transport", "smh", "shm"}},
-        {{sizeof(rondo_config), 600, 10, -1, 0, 0, NULL, "rings", 0}, {"algo", "rings", "ring, flat or exchange"}},
+        {{0, 600, 10, -1, 0, 0, NULL, NULL, 0, 0}, {"size", "0", "RONDO_CONFIG_INIT"}},
+        {{3, 600, 10, -1, 0, 0, NULL, NULL, 0, 0}, {"size", "3", "RONDO_CONFIG_INIT"}},
+        {{sizeof(rondo_config), 0, 10, -1, 0, 0, NULL, NULL, 0, 0}, {"timeout_s", "0", "0.001"}},
+        {{sizeof(rondo_config), -5, 10, -1, 0, 0, NULL, NULL, 0, 0}, {"timeout_s", "-5", "0.001"}},
+        {{sizeof(rondo_config), (double)NAN, 10, -1, 0, 0, NULL, NULL, 0, 0}, {"timeout_s", "nan", "0.001"}},
+        {{sizeof(rondo_config), (double)INFINITY, 10, -1, 0, 0, NULL, NULL, 0, 0}, {"timeout_s", "inf", "1000000000"}},
+        {{sizeof(rondo_config), 600, 0, -1, 0, 0, NULL, NULL, 0, 0}, {"slow_warning_s", "0", "0.001"}},
+        {{sizeof(rondo_config), 600, 10, 0, 0, 0, NULL, NULL, 0, 0}, {"device", "0", "RONDO_DEVICE_HOST"}},
+        {{sizeof(rondo_config), 600, 10, -3, 0, 0, NULL, NULL, 0, 0}, {"device", "-3", "RONDO_DEVICE_HOST"}},
+        {{sizeof(rondo_config), 600, 10, -1, 9, 0, NULL, NULL, 0, 0}, {"channels", "9", "1 to 8"}},
+        {{sizeof(rondo_config), 600, 10, -1, -1, 0, NULL, NULL, 0, 0}, {"channels", "-1", "1 to 8"}},
+        {{sizeof(rondo_config), 600, 10, -1, 0, 100, NULL, NULL, 0, 0}, {"slice_bytes", "100", "4096 to 262144"}},
+        {{sizeof(rondo_config), 600, 10, -1, 0, 4097, NULL, NULL, 0, 0}, {"slice_bytes", "4097", "multiple of 64"}},
+        {{sizeof(rondo_config), 600, 10, -1, 0, 0, "smh", NULL, 0, 0}, {"transport", "smh", "shm"}},
+        {{sizeof(rondo_config), 600, 10, -1, 0, 0, NULL, "rings", 0, 0}, {"algo", "rings", "ring, flat or exchange"}},
     };
     rondo_unique_id id;
     rondo_comm *comm = NULL;

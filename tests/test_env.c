@@ -390,6 +390,30 @@ static void table_for_people(void **state)
     assert_string_equal(text, "0.00");
 }
 
+/* Below config and the environment. */
+static void suggestions(void **state)
+{
+    (void)state;
+    rondo_config c = RONDO_CONFIG_INIT;
+    assert_false(rd_settings_suggest("RONDO_NONSENSE", "1"));
+    assert_false(rd_settings_suggest("RONDO_CHANNELS", "9"));
+    assert_true(rd_settings_suggest("RONDO_CHANNELS", "5"));
+    assert_true(rd_settings_suggest("RONDO_INTERFACE", "eth7"));
+    assert_true(rd_settings_suggest("RONDO_SLICE", "8192"));
+    struct seen s = LOAD("PATH=/");
+    assert_string_equal(s.warnings, "");
+    assert_int_equal(s.settings.channels, 5);
+    assert_string_equal(s.interface, "eth7");
+    assert_true(s.settings.slice_given && s.settings.slice_bytes == 8192);
+    c.channels = 3;
+    s = load((const char *const[]){"RONDO_INTERFACE=lo", NULL}, &c, 1);
+    assert_int_equal(s.settings.channels, 3);
+    assert_string_equal(s.interface, "lo");
+    static const char *const all[] = {"RONDO_CHANNELS", "RONDO_INTERFACE", "RONDO_SLICE"};
+    for (int i = 0; i < 3; i++) assert_true(rd_settings_suggest(all[i], NULL));
+    assert_int_equal(LOAD("PATH=/").settings.channels, 1);
+}
+
 static void empty_is_unset(void **state)
 {
     (void)state;
@@ -408,6 +432,7 @@ int main(void)
         cmocka_unit_test(unknown_names), cmocka_unit_test(debug_silences),     cmocka_unit_test(only_accurate_yet),
         cmocka_unit_test(config_fields), cmocka_unit_test(bad_config),         cmocka_unit_test(config_sizes),
         cmocka_unit_test(nearest),       cmocka_unit_test(table_for_people),   cmocka_unit_test(empty_is_unset),
+        cmocka_unit_test(suggestions),
     };
     clear_environment();
     return cmocka_run_group_tests(tests, NULL, NULL);

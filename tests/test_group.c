@@ -267,6 +267,48 @@ static void a_background_start_can_fail_or_be_given_up(void **state)
     assert_true(test_seconds() - before < 1 * test_slowness());
 }
 
+static void a_cancelled_group_runs_nothing(void **state)
+{
+    (void)state;
+    rondo_comm *comm, *child = NULL;
+    int32_t x = 1, y = 0;
+    assert_int_equal(rondo_init_all(&comm, 1, NULL), RONDO_SUCCESS);
+    assert_int_equal(rondo_group_cancel(), RONDO_INVALID_USAGE);
+    rondo_group_start();
+    rondo_group_start();
+    assert_int_equal(rondo_all_reduce(&x, &y, 1, RONDO_INT32, RONDO_SUM, comm, NULL), RONDO_SUCCESS);
+    assert_int_equal(rondo_comm_split(comm, 0, 0, &child, NULL), RONDO_SUCCESS);
+    assert_int_equal(rondo_group_cancel(), RONDO_SUCCESS);
+    assert_int_equal(y, 0);
+    assert_null(child);
+    assert_int_equal(rondo_group_end(), RONDO_INVALID_USAGE);
+    assert_int_equal(rondo_all_reduce(&x, &y, 1, RONDO_INT32, RONDO_SUM, comm, NULL), RONDO_SUCCESS);
+    assert_int_equal(y, 1);
+    rondo_comm_destroy(comm);
+}
+
+static void overlaps_may_be_allowed(void **state)
+{
+    (void)state;
+    for (int allowed = 0; allowed < 2; allowed++) {
+        rondo_comm *comm;
+        rondo_unique_id id;
+        rondo_config config = RONDO_CONFIG_INIT;
+        rondo_result expected = allowed ? RONDO_SUCCESS : RONDO_INVALID_ARGUMENT;
+        int32_t x[8] = {0};
+        config.allow_overlap = allowed;
+        assert_int_equal(rondo_get_unique_id(&id), RONDO_SUCCESS);
+        assert_int_equal(rondo_init_rank(&comm, 1, id, 0, &config), RONDO_SUCCESS);
+        assert_int_equal(rondo_all_reduce(x, x + 1, 4, RONDO_INT32, RONDO_SUM, comm, NULL), expected);
+        assert_int_equal(rondo_all_to_all(x, x, 4, RONDO_INT32, comm, NULL), expected);
+        rondo_group_start();
+        rondo_send(x, 4, RONDO_INT32, 0, comm, NULL);
+        rondo_recv(x, 4, RONDO_INT32, 0, comm, NULL);
+        assert_int_equal(rondo_group_end(), expected);
+        rondo_comm_destroy(comm);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +321,8 @@ int main(void)
         cmocka_unit_test(communicators_start_in_a_group),
         cmocka_unit_test(starts_in_the_background),
         cmocka_unit_test(a_background_start_can_fail_or_be_given_up),
+        cmocka_unit_test(a_cancelled_group_runs_nothing),
+        cmocka_unit_test(overlaps_may_be_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

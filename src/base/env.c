@@ -291,6 +291,28 @@ static rondo_result from_config(rd_settings *s, const rondo_config *config)
     return config_choice("algo", c.algo, AT_algo, &s->algo);
 }
 
+/* ---- Suggestions ---- */
+
+static const char *_Atomic suggested[SETTINGS];
+
+bool rd_settings_suggest(const char *name, const char *value)
+{
+    for (int i = 0; i < SETTINGS; i++) {
+        if (strcmp(rd_setting_table[i].name, name) != 0) continue;
+        if (value && !rd_setting_valid(&rd_setting_table[i], value)) return false;
+        atomic_store(&suggested[i], value);
+        return true;
+    }
+    return false;
+}
+
+/* Whether there was one. */
+static bool follow_suggestion(int i, rd_settings *s)
+{
+    const char *text = atomic_load(&suggested[i]);
+    return text && store(&rd_setting_table[i], text, s);
+}
+
 /* ---- From the environment ---- */
 
 static atomic_bool hushed;
@@ -372,9 +394,12 @@ static void warn_all_unknown(void)
     for (int i = 0; i < count && i < MOST; i++) warn_unknown(&unknown[i]);
 }
 
+#define GIVES(config, field) \
+    ((config) && (config)->size >= offsetof(rondo_config, field) + sizeof(config)->field && (config)->field)
+
 bool rd_config_background(const rondo_config *config)
 {
-    return config && config->size >= offsetof(rondo_config, background) + sizeof config->background && config->background;
+    return GIVES(config, background);
 }
 
 rondo_result rd_settings_load(rd_settings *settings, const rondo_config *config)
@@ -382,9 +407,12 @@ rondo_result rd_settings_load(rd_settings *settings, const rondo_config *config)
     rd_settings s;
     const char *bad[SETTINGS] = {NULL};
     memset(&s, 0, sizeof s);
-    for (int i = 0; i < SETTINGS; i++)
+    for (int i = 0; i < SETTINGS; i++) {
         if (rd_setting_table[i].initial) store(&rd_setting_table[i], rd_setting_table[i].initial, &s);
+        s.slice_given |= follow_suggestion(i, &s) && i == AT_slice_bytes;
+    }
     if (config) RD_TRY(from_config(&s, config));
+    s.allow_overlap = GIVES(config, allow_overlap);
     for (int i = 0; i < SETTINGS; i++) {
         const char *text = rd_env(rd_setting_table[i].name);
         if (!text) continue;

@@ -78,7 +78,8 @@ typedef struct rd_settings {
 #define RD_FIELD(field, name, kind, initial, least, most, choices, help) RD_FIELD_##kind field;
     RD_SETTINGS(RD_FIELD)
 #undef RD_FIELD
-    bool slice_given; /* slice_bytes is the user's own word, not the default */
+    bool slice_given;   /* slice_bytes is the user's own word, not the default */
+    bool allow_overlap; /* rondo_config's: no variable */
 } rd_settings;
 
 /* Values of the CHOICE settings. */
@@ -87,11 +88,15 @@ enum { RD_ALGO_AUTO, RD_ALGO_RING, RD_ALGO_FLAT, RD_ALGO_EXCHANGE };
 enum { RD_NUMERICS_ACCURATE, RD_NUMERICS_FAST, RD_NUMERICS_STRICT };
 enum { RD_CPU_AUTO, RD_CPU_PORTABLE, RD_CPU_AVX2, RD_CPU_AVX512 };
 
-/* Defaults, then config (NULL: RONDO_CONFIG_INIT), then RONDO_*. A bad value in config is RONDO_INVALID_ARGUMENT; a
+/* Defaults, then what was suggested, then config (NULL: RONDO_CONFIG_INIT), then RONDO_*. A bad value in config is RONDO_INVALID_ARGUMENT; a
  * bad or unknown RONDO_* is a warning (once a process) that says the valid range or the nearest name, and what holds
  * without it stands; only a bad switch counts as 1, since a guard must not fall to a misspelling. Of config, the
  * fields that lie within its size are read. TEXT points into config or the environment. Sets the log level. */
 rondo_result rd_settings_load(rd_settings *settings, const rondo_config *config);
+
+/* What a setting is where neither the environment nor config says so: for a layer that reads its own variables. value is
+ * kept by its address; NULL takes it back. false: there is no such setting, or this is no value of it. */
+bool rd_settings_suggest(const char *name, const char *value);
 
 /* From now on these warnings are for INFO: another process, with the same environment, gives them. */
 void rd_settings_hush(void);

@@ -34,7 +34,7 @@ static rondo_result give_to(rondo_stream *stream, rondo_comm *comm, const rd_cal
     return RONDO_SUCCESS;
 }
 
-static rondo_result run(rondo_comm *comm, const rd_call *call, rondo_stream *stream)
+static rondo_result run(rondo_comm *comm, rd_call *call, rondo_stream *stream)
 {
     rondo_result stop = rd_comm_stopped(comm);
     if (stop) {
@@ -47,7 +47,7 @@ static rondo_result run(rondo_comm *comm, const rd_call *call, rondo_stream *str
     return stream ? give_to(stream, comm, call) : run_here(comm, call);
 }
 
-rondo_result rd_call_run(rondo_comm *comm, const rd_call *call, rondo_stream *stream)
+rondo_result rd_call_run(rondo_comm *comm, rd_call *call, rondo_stream *stream)
 {
     rondo_result result;
     if (!comm)

@@ -7,6 +7,7 @@
  *   prepare.c  the plan, the buffers and the signature of what is to run
  *   task.c     one or several calls on a communicator as the unit that waits for its turn and runs
  *   wait.c     driving tasks to their ends: spinning, sleeping, giving up
+ *   scaled.c   operators made at run time
  *   explain.c  what is said of calls and of their failures
  *   report.c   what ranks tell one another about their calls then
  *   record.c   the last calls, for those who ask later
@@ -44,6 +45,7 @@ typedef struct rd_call {
     int root; /* or the peer of send and recv */
     bool reduces;
     uint8_t kind;
+    uint16_t scaled; /* of an operator made at run time: which; 0: op is a built-in one */
 } rd_call;
 
 /* The calls of one communicator that run together: one call, or all of a group. Its collectives run one after the
@@ -82,14 +84,14 @@ static inline bool rd_is_message(const rd_call *call)
 
 /* ---- call.c ---- */
 
-rondo_result rd_call_run(rondo_comm *comm, const rd_call *call, rondo_stream *stream);
+rondo_result rd_call_run(rondo_comm *comm, rd_call *call, rondo_stream *stream);
 /* Leaves this thread's last error where rondo_last_error(comm) finds it, if result is one; returns result. */
 rondo_result rd_comm_note(rondo_comm *comm, rondo_result result);
 
 /* ---- check.c ---- */
 
-/* RONDO_INVALID_ARGUMENT unless everything is in range. */
-rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call);
+/* RONDO_INVALID_ARGUMENT unless everything is in range. An operator made at run time is then the call's (scaled.h). */
+rondo_result rd_check_call(rondo_comm *comm, rd_call *call);
 /* RONDO_INVALID_USAGE in a forked child: the communicator stays with the process that made it. */
 rondo_result rd_check_process(const rondo_comm *comm, const char *function);
 rondo_result rd_check_world(const char *function, int world_size, int rank);

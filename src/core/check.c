@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/group.h"
+#include "core/scaled.h"
 
 #include "base/dtype.h"
 #include "base/process.h"
@@ -96,7 +97,7 @@ static rondo_result check_buffers(const rondo_comm *comm, const rd_call *call)
     rd_call_ranges(comm, call, &sends, &receives);
     if (sends) RD_TRY(check_pointer(call, "send", call->send));
     if (receives) RD_TRY(check_pointer(call, "recv", call->recv));
-    if (!sends || !receives) return RONDO_SUCCESS;
+    if (!sends || !receives || comm->settings.allow_overlap) return RONDO_SUCCESS;
     switch (call->collective) {
     case RONDO_COLL_REDUCE_SCATTER:
         return check_overlap(call, sends, receives, mine, 0, "recv == send + rank * recv_count");
@@ -109,16 +110,13 @@ static rondo_result check_buffers(const rondo_comm *comm, const rd_call *call)
     }
 }
 
-rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call)
+rondo_result rd_check_call(rondo_comm *comm, rd_call *call)
 {
     size_t bytes = rd_dtype_bytes(call->dtype);
     if (!bytes)
         return rd_fail(RONDO_INVALID_ARGUMENT,
                        "%s: dtype is %d; the types are 0 to %d (RONDO_INT8 to RONDO_FLOAT8E5M2)", call->name,
                        (int)call->dtype, RONDO_DTYPES - 1);
-    if (call->reduces && ((int)call->op < 0 || (int)call->op >= RONDO_OPS))
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: op is %d; the operators are 0 to %d (RONDO_SUM to RONDO_AVG)",
-                       call->name, (int)call->op, RONDO_OPS - 1);
     if (call->root < 0 || call->root >= comm->size)
         return rd_fail(RONDO_INVALID_ARGUMENT, "%s: %s is %d; with %d ranks it must be 0 to %d", call->name,
                        rd_is_message(call) ? "peer" : "root", call->root, comm->size, comm->size - 1);
@@ -131,7 +129,9 @@ rondo_result rd_check_call(const rondo_comm *comm, const rd_call *call)
     if (__builtin_mul_overflow(call->count, each, &all) || all > MOST_BYTES)
         return rd_fail(RONDO_INVALID_ARGUMENT, "%s: count is %zu; with %zu-byte elements%s it must be 0 to %zu", call->name,
                        call->count, bytes, has_parts(call) ? " on every rank" : "", MOST_BYTES / each);
-    return call->count ? check_buffers(comm, call) : RONDO_SUCCESS;
+    if (call->count) RD_TRY(check_buffers(comm, call));
+    bool built_in = !call->reduces || (unsigned)call->op < RONDO_OPS;
+    return built_in ? RONDO_SUCCESS : rd_scaled_take(comm, call);
 }
 
 /* ---- Groups ---- */
@@ -188,7 +188,7 @@ rondo_result rd_check_apart(const rondo_comm *comm, const rd_call *calls, int co
     rondo_result result = RONDO_SUCCESS;
     rd_furthest written = {0}, any = {0};
     size_t n = 0;
-    if (count < 2) return RONDO_SUCCESS;
+    if (count < 2 || comm->settings.allow_overlap) return RONDO_SUCCESS;
     rd_used *used = malloc(2 * (size_t)count * sizeof *used);
     if (!used) return rd_fail_errno("rondo_group_end: no memory to look at %d calls", count);
     for (int i = 0; i < count; i++) {

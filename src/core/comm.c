@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "core/comm.h"
+#include "core/scaled.h"
 
 #include "base/clock.h"
 #include "base/process.h"
@@ -27,6 +27,8 @@ void rd_comm_discard(rondo_comm *comm)
     for (size_t i = 0; i < sizeof comm->schedules / sizeof *schedules; i++) free(schedules[i].steps);
     for (size_t i = 0; i < sizeof comm->ring_schedules / sizeof *of_rings; i++) free(of_rings[i].steps);
     free(comm->fused);
+    free(comm->scaled_terms);
+    rd_scaled_forget(comm);
     free(comm->recorder);
     rd_bell_close(&comm->bell);
     pthread_cond_destroy(&comm->line.moved);

@@ -12,6 +12,7 @@
  *   hello.c    the first bytes of a link
  *   links.c    links beyond the ring's neighbours, made on demand
  *   stop.c     how a communicator ends, once
+ *   scaled.c   operators made at run time
  *   memory.c   rondo_mem_alloc and registration
  * and call.h has the files through which a call goes.
  */
@@ -30,6 +31,8 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+
+typedef struct rd_scaled rd_scaled;
 
 /* The steps of a plan, kept for the next call. */
 typedef struct rd_schedule {
@@ -98,6 +101,9 @@ struct rondo_comm {
     int transfer_room[RD_LANES];
     unsigned char *fused; /* where small all-reduces lie one after the other, to run as one */
     size_t fused_room;
+    rd_scaled *scaled; /* operators made at run time */
+    void *scaled_terms;       /* room for a message that one of them scales */
+    size_t scaled_room;
     rd_recorder *recorder;
     rondo_comm *next_recorded;
     _Atomic int recorded;  /* its record has been written */

@@ -273,6 +273,15 @@ rondo_result rondo_group_start(void)
     return RONDO_SUCCESS;
 }
 
+rondo_result rondo_group_cancel(void)
+{
+    if (!group)
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "rondo_group_cancel: this thread has no open group; call rondo_group_start first");
+    forget_all();
+    return RONDO_SUCCESS;
+}
+
 rondo_result rondo_group_end(void)
 {
     if (!group)

@@ -2,7 +2,7 @@
  *
  * prepare.c - from a call to an operation: which algorithm, which plan, where the buffers are, what signature.
  */
-#include "core/comm.h"
+#include "core/scaled.h"
 
 #include "base/clock.h"
 #include "base/dtype.h"
@@ -99,7 +99,7 @@ static rondo_result plan_courses(rondo_comm *comm, rd_op *op)
 
 static bool is_small_all_reduce(const rd_call *call)
 {
-    return call->kind == RD_KIND_COLLECTIVE && call->collective == RONDO_COLL_ALL_REDUCE && call->count &&
+    return call->kind == RD_KIND_COLLECTIVE && call->collective == RONDO_COLL_ALL_REDUCE && call->count && !call->scaled &&
            call->count * rd_dtype_bytes(call->dtype) <= FUSE_EACH;
 }
 
@@ -199,9 +199,13 @@ rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
     rd_op *op = &comm->op;
     const rd_call *call = calls;
     rd_call as_one;
-    rd_reduction *reduction = &comm->reductions[call->dtype][call->op];
     uint64_t number = comm->calls + 1;
     comm->calls += (uint64_t)count;
+    if (call->scaled) {
+        RD_TRY(rd_scaled_terms(comm, call, &as_one));
+        call = &as_one;
+    }
+    rd_reduction *reduction = &comm->reductions[call->dtype][call->op];
     if (!reduction->run)
         RD_TRY(rd_reduction_init(reduction, call->dtype, call->op, comm->size, (int)comm->settings.cpu));
     if (count > 1) {

@@ -166,7 +166,7 @@ rondo_result rondo_comm_split(rondo_comm *comm, int color, int key, rondo_comm *
     if (result != RONDO_SUCCESS) return rd_group_note(rd_comm_note(comm, result));
     rd_call call = {
         "rondo_comm_split", RONDO_COLL_ALL_GATHER, split->mine, split->all, 2, RONDO_INT32, RONDO_SUM, 0, false,
-        RD_KIND_SPLIT};
+        RD_KIND_SPLIT, 0};
     bool kept = rd_group_is_open();
     result = rd_call_run(comm, &call, NULL);
     if (result == RONDO_SUCCESS && kept) return rd_group_note(rd_group_add_split(split));
