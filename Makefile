@@ -46,6 +46,7 @@ VERBS_HEADERS := $(shell echo '\#include <infiniband/verbs.h>' | $(CC) -E -x c -
 CPPFLAGS += $(if $(VERBS_HEADERS),-DRD_VERBS)
 TOOL_LIBS = -ljson-c
 
+comma := ,
 ifeq ($(V),)
 Q = @
 say = @printf '  %-7s %s\n' $(1) $(2);
@@ -55,6 +56,7 @@ endif
 LIB_SRC  := $(wildcard $(addsuffix /*.c,src/base src/boot src/topo src/transport src/reduce src/ring src/core src/ddp))
 LIB_SRC  := $(if $(VERBS_HEADERS),$(LIB_SRC),$(filter-out src/transport/verbs%,$(LIB_SRC)))
 CLI_SRC  := $(wildcard src/cli/*.c)
+SHIM_SRC := $(wildcard src/shim/*.c)
 TEST_SRC := $(wildcard tests/test_*.c)
 CHAOS_SRC := $(wildcard tests/chaos*.c)
 HELP_SRC := $(filter-out $(TEST_SRC) $(CHAOS_SRC),$(wildcard tests/*.c))
@@ -68,7 +70,7 @@ TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 .PHONY: cudasim-tests check-cudasim check-cudasim-plain check-cudasim-asan check-cudasim-ubsan check-cudasim-tsan
 .PHONY: run-tests check-verbs no-verbs
 .PHONY: install uninstall coverage format help release
-all: $(if $(VERBS_HEADERS),,no-verbs) $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
+all: $(if $(VERBS_HEADERS),,no-verbs) $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/compat/libnccl.so $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
 
 no-verbs:
 	@echo "  without RDMA: rdma-core's headers are not here (apt-get install libibverbs-dev)"
@@ -116,6 +118,14 @@ $(BUILD)/librondo.so.0: $(call object,$(LIB_SRC)) src/rondo.map
 
 $(BUILD)/librondo.so: $(BUILD)/librondo.so.0
 	@ln -sf librondo.so.0 $@
+
+# The drop-in for NCCL: one file that brings all it needs, so that it can be put before the other one anywhere.
+$(BUILD)/compat/libnccl.so.2: $(call object,$(SHIM_SRC)) $(BUILD)/librondo.a src/shim/nccl.map
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) -shared -Wl,-soname,libnccl.so.2 -Wl,-z,nodelete $(if $(SAN),,-Wl,-z$(comma)defs) -Wl,--version-script=src/shim/nccl.map $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS)
+
+$(BUILD)/compat/libnccl.so: $(BUILD)/compat/libnccl.so.2
+	@ln -sf libnccl.so.2 $@
 
 $(BUILD)/rondo: $(call object,$(CLI_SRC)) $(BUILD)/librondo.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(TOOL_LIBS) $(LIBS)
@@ -181,6 +191,12 @@ $(SIM)/%.so: kernels/%.cu
 $(SIM)/images: $(SIM_LIBS) Makefile
 	$(Q)for t in $(SIM_TRIALS); do echo "// $$t" >$(SIM)/$$t.ptx; done
 	$(Q)printf '%s\n' $(SIM_IMAGES) | tr : ' ' >$@
+
+# These are programs for NCCL: they see nccl.h, and run with the drop-in.
+$(BUILD)/obj/tests/test_nccl_%.o $(BUILD)/obj/tests/nccl/%.o: CPPFLAGS += -Iinclude/compat
+$(BUILD)/tests/test_nccl_%: $(BUILD)/obj/tests/test_nccl_%.o $(BUILD)/compat/libnccl.so
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $< -L$(BUILD)/compat -lnccl -Wl,-rpath,'$$ORIGIN/../compat' -lcmocka -lm
 
 # Random calls, random faults.
 $(BUILD)/chaos: $(call object,$(CHAOS_SRC) tests/ranks.c) $(BUILD)/librondo.a
@@ -319,7 +335,7 @@ TO_INC   = $(DESTDIR)$(PREFIX)/include
 TO_BIN   = $(DESTDIR)$(PREFIX)/bin
 TO_MAN   = $(DESTDIR)$(PREFIX)/share/man/man1
 
-install: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo
+install: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/compat/libnccl.so $(BUILD)/rondo
 	install -d $(TO_LIB)/pkgconfig $(TO_INC) $(TO_BIN) $(TO_MAN)
 	install -m 755 $(BUILD)/librondo.so.0 $(TO_LIB)/librondo.so.$(VERSION)
 	ln -sf librondo.so.$(VERSION) $(TO_LIB)/librondo.so.0
@@ -328,6 +344,10 @@ install: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo
 	sed 's|@PREFIX@|$(PREFIX)|; s|@LIBDIR@|$(LIBDIR)|; s|@VERSION@|$(VERSION)|; s|@LIBS@|$(LIBS)|' rondo.pc.in >$(TO_LIB)/pkgconfig/rondo.pc
 	chmod 644 $(TO_LIB)/pkgconfig/rondo.pc
 	install -m 644 include/rondo*.h $(TO_INC)
+	install -d $(TO_LIB)/rondo/compat $(TO_INC)/rondo/compat
+	install -m 755 $(BUILD)/compat/libnccl.so.2 $(TO_LIB)/rondo/compat
+	ln -sf libnccl.so.2 $(TO_LIB)/rondo/compat/libnccl.so
+	install -m 644 include/compat/nccl.h $(TO_INC)/rondo/compat
 	install -m 755 $(BUILD)/rondo $(TO_BIN)
 	install -m 644 docs/rondo.1 $(TO_MAN)
 	@[ -n "$(DESTDIR)" ] || { PATH=$$PATH:/usr/sbin:/sbin; ldconfig 2>/dev/null; ldconfig -p | grep -q ' $(LIBDIR)/librondo.so.0$$'; } || \
@@ -335,13 +355,14 @@ install: $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/rondo
 
 # What install made, innermost first; those of the system stay.
 OWN     := $(if $(filter-out / /usr /usr/local,$(PREFIX)),yes)
-EMPTIED  = $(TO_LIB)/pkgconfig $(if $(OWN),$(if $(filter $(PREFIX)/%,$(LIBDIR)),$(TO_LIB)) $(TO_INC) $(TO_BIN) $(TO_MAN) \
+EMPTIED  = $(TO_LIB)/pkgconfig $(TO_LIB)/rondo $(TO_INC)/rondo $(if $(OWN),$(if $(filter $(PREFIX)/%,$(LIBDIR)),$(TO_LIB)) $(TO_INC) $(TO_BIN) $(TO_MAN) \
            $(DESTDIR)$(PREFIX)/share/man $(DESTDIR)$(PREFIX)/share $(DESTDIR)$(PREFIX))
 
 uninstall:
 	rm -f $(TO_LIB)/librondo.so $(TO_LIB)/librondo.so.0 $(TO_LIB)/librondo.so.$(VERSION) $(TO_LIB)/librondo.a
 	rm -f $(TO_LIB)/pkgconfig/rondo.pc $(addprefix $(TO_INC)/,$(notdir $(wildcard include/rondo*.h))) $(TO_BIN)/rondo $(TO_MAN)/rondo.1
-	@rmdir $(EMPTIED) 2>/dev/null || true
+	rm -f $(TO_LIB)/rondo/compat/libnccl.so $(TO_LIB)/rondo/compat/libnccl.so.2 $(TO_INC)/rondo/compat/nccl.h
+	@rmdir $(TO_LIB)/rondo/compat $(TO_INC)/rondo/compat $(EMPTIED) 2>/dev/null || true
 
 clean:
 	rm -rf build

@@ -22,6 +22,7 @@ version=$(sed -nE 's/.*define RONDO_VERSION_(MAJOR|MINOR|PATCH) +([0-9]+)/\2/p' 
 {
     printf '%s\n' bin/rondo lib/librondo.{a,so,so.0,so.$version} lib/pkgconfig/rondo.pc share/man/man1/rondo.1
     (cd "$here" && ls include/rondo*.h)
+    printf '%s\n' include/rondo/compat/nccl.h lib/rondo/compat/libnccl.so{,.2}
 } | sort >want
 (cd "$root$prefix" && find . ! -type d | sed 's#^./##' | sort) | diff want - >diff || fail "files (<: expected, >: installed)" diff
 [ "$(cd "$root" && find . -maxdepth 2 -mindepth 1 | sort | paste -sd' ')" = "./opt ./opt/rondo" ] || fail "something outside of $prefix"

@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * group.c - a group is one of the library's, which keeps the calls and joins; beside it stands here what that cannot keep:
+ * splits, shrinks, communicators made in the background, and ends. In this order they come when the group ends.
+ */
+#include "shim/shim.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct rd_shim_group {
+    int depth;
+    rd_making *makings, **last_making;
+    rd_ending *endings, **last_ending;
+    ncclComm_t *parties;
+    int party_count, party_room;
+    ncclResult_t refused; /* ncclSuccess: no call in it was */
+    char why[RD_ERROR_BYTES];
+} rd_shim_group;
+
+static _Thread_local rd_shim_group *group;
+
+bool rd_shim_grouped(void)
+{
+    return group != NULL;
+}
+
+void rd_shim_refuse(ncclResult_t result)
+{
+    if (!group || group->refused != ncclSuccess) return;
+    group->refused = result;
+    snprintf(group->why, sizeof group->why, "%s", rd_last_error());
+}
+
+rondo_result rd_shim_keep_party(ncclComm_t comm)
+{
+    for (int i = group->party_count - 1; i >= 0; i--)
+        if (group->parties[i] == comm) return RONDO_SUCCESS;
+    if (group->party_count == group->party_room) {
+        int room = 2 * group->party_room + 8;
+        ncclComm_t *more = realloc(group->parties, (size_t)room * sizeof *more);
+        if (!more) return rd_fail_errno("no memory for a group of %d communicators", room);
+        group->parties = more;
+        group->party_room = room;
+    }
+    group->parties[group->party_count++] = comm;
+    return RONDO_SUCCESS;
+}
+
+void rd_shim_keep_making(rd_making *making)
+{
+    *group->last_making = making;
+    group->last_making = &making->next;
+}
+
+rondo_result rd_shim_keep_ending(ncclComm_t comm, bool aborts)
+{
+    rd_ending *ending = malloc(sizeof *ending);
+    if (!ending) return rd_fail_errno("no memory for a group");
+    *ending = (rd_ending){NULL, comm, aborts};
+    *group->last_ending = ending;
+    group->last_ending = &ending->next;
+    return RONDO_SUCCESS;
+}
+
+static rondo_result run_endings(rd_ending *list, bool wanted)
+{
+    rondo_result result = RONDO_SUCCESS;
+    for (rd_ending *next; list; list = next) {
+        next = list->next;
+        rondo_result one = wanted ? rd_shim_end(list->comm, list->aborts) : RONDO_SUCCESS;
+        if (result == RONDO_SUCCESS) result = one;
+        free(list);
+    }
+    return result;
+}
+
+/* An abort, from another thread, may come between a call and the group's end; or while that runs, and then it waits. */
+static rondo_result run_calls(rd_shim_group *g)
+{
+    rondo_result result = RONDO_SUCCESS;
+    int held = 0;
+    while (held < g->party_count && (result = rd_shim_hold(g->parties[held])) == RONDO_SUCCESS) held++;
+    if (result == RONDO_SUCCESS)
+        result = rondo_group_end();
+    else
+        rondo_group_cancel();
+    while (held > 0) rd_shim_leave(g->parties[--held]);
+    return result;
+}
+
+static rondo_result run(rd_shim_group *g)
+{
+    if (g->refused != ncclSuccess) {
+        rondo_group_cancel();
+        rd_makings_drop(g->makings);
+        run_endings(g->endings, false);
+        return rd_fail((rondo_result)g->refused, "nothing of the group was started, since a call in it was refused: %s",
+                       g->why);
+    }
+    rondo_result result = run_calls(g);
+    rd_makings_settle(&g->makings);
+    if (result == RONDO_SUCCESS)
+        result = rd_makings_run(g->makings);
+    else
+        rd_makings_drop(g->makings);
+    rondo_result ended = run_endings(g->endings, true);
+    return result == RONDO_SUCCESS ? ended : result;
+}
+
+static rondo_result start(void)
+{
+    if (group) {
+        group->depth++;
+        return RONDO_SUCCESS;
+    }
+    rd_shim_group *g = calloc(1, sizeof *g);
+    if (!g) return rd_fail_errno("no memory for a group");
+    rondo_result result = rondo_group_start();
+    if (result != RONDO_SUCCESS) {
+        free(g);
+        return result;
+    }
+    g->depth = 1;
+    g->last_making = &g->makings;
+    g->last_ending = &g->endings;
+    group = g;
+    return RONDO_SUCCESS;
+}
+
+static void free_group(rd_shim_group *g)
+{
+    free(g->parties);
+    free(g);
+}
+
+/* The outermost end's group; NULL: an inner end, or none is open, as *result says. */
+static rd_shim_group *close_group(rondo_result *result)
+{
+    *result = group ? RONDO_SUCCESS
+                    : rd_fail(RONDO_INVALID_USAGE, "this thread has no open group; call ncclGroupStart first");
+    if (!group || --group->depth) return NULL;
+    rd_shim_group *g = group;
+    group = NULL;
+    return g;
+}
+
+RD_NCCL(ncclGroupStart);
+ncclResult_t ncclGroupStart(void)
+{
+    return rd_shim_result("ncclGroupStart", start());
+}
+
+RD_NCCL(ncclGroupEnd);
+ncclResult_t ncclGroupEnd(void)
+{
+    rondo_result result;
+    rd_shim_group *g = close_group(&result);
+    if (g) {
+        result = run(g);
+        free_group(g);
+    }
+    return rd_shim_result("ncclGroupEnd", result);
+}
+
+/* Nothing here knows how long a call will take before it has run. */
+static rondo_result simulate(rd_shim_group *g)
+{
+    rondo_group_cancel();
+    rd_makings_drop(g->makings);
+    run_endings(g->endings, false);
+    return rd_fail(RONDO_INVALID_USAGE, "times are not estimated here; the group was dropped, end it with ncclGroupEnd to "
+                                        "run it, or measure it with rondo bench");
+}
+
+RD_NCCL(ncclGroupSimulateEnd);
+ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
+{
+    rondo_result result;
+    if (simInfo && simInfo->magic != NCCL_SIM_INFO_MAGIC)
+        return rd_shim_result("ncclGroupSimulateEnd",
+                              rd_fail(RONDO_INVALID_ARGUMENT, "simInfo is not initialised: start from "
+                                                              "NCCL_SIM_INFO_INITIALIZER"));
+    rd_shim_group *g = close_group(&result);
+    if (g) {
+        result = simulate(g);
+        free_group(g);
+    }
+    return rd_shim_result("ncclGroupSimulateEnd", result);
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_nccl_variables.c - NCCL_ variables: what is honoured has its effect, what is not is said once. Each in a process of
+ * its own, which has not looked at them yet.
+ */
+#include "nccl/kit.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+static char said[65536]; /* by the process on standard error */
+
+/* Runs f with these variables ("NAME=value", NULL at the end); it must return 0. */
+static void run(int (*f)(void), const char *const *variables)
+{
+    int errors[2], status;
+    size_t used = 0;
+    ssize_t got;
+    assert_int_equal(pipe(errors), 0);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dup2(errors[1], STDERR_FILENO);
+        close(errors[1]);
+        alarm(60);
+        unsetenv("RONDO_DEBUG");
+        for (; *variables; variables++) putenv((char *)(uintptr_t)*variables);
+        _exit(f());
+    }
+    close(errors[1]);
+    while (used < sizeof said - 1 && (got = read(errors[0], said + used, sizeof said - 1 - used)) > 0) used += (size_t)got;
+    said[used] = 0;
+    close(errors[0]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (status) print_error("status %x: %s\n", (unsigned)status, said);
+    assert_int_equal(status, 0);
+}
+
+#define RUN(f, ...) run(f, (const char *const[]){__VA_ARGS__, NULL})
+
+static void expect_said(const char *part, int times)
+{
+    int count = 0;
+    for (const char *at = said; (at = strstr(at, part)); at++) count++;
+    if (count != times) print_error("\"%s\" %d times, not %d, in: %s\n", part, count, times, said);
+    assert_int_equal(count, times);
+}
+
+/* ---- What the processes do ---- */
+
+static int two_ranks(void)
+{
+    ncclComm_t comms[2];
+    int value[2] = {3, 4};
+    if (ncclCommInitAll(comms, 2, NULL)) return 1;
+    if (ncclGroupStart()) return 2;
+    for (int r = 0; r < 2; r++)
+        if (ncclAllReduce(&value[r], &value[r], 1, ncclInt, ncclSum, comms[r], NULL)) return 3;
+    if (ncclGroupEnd() || value[0] != 7 || value[1] != 7) return 4;
+    for (int r = 0; r < 2; r++)
+        if (ncclCommDestroy(comms[r])) return 5;
+    return 0;
+}
+
+static int twice(void)
+{
+    int failed = two_ranks();
+    return failed ? failed : two_ranks();
+}
+
+static int in_the_background(void)
+{
+    ncclUniqueId id;
+    ncclComm_t comm;
+    ncclResult_t state = ncclInProgress;
+    if (ncclGetUniqueId(&id) || ncclCommInitRank(&comm, 1, id, 0) != ncclInProgress) return 1;
+    for (int i = 0; i < 1000 && state == ncclInProgress; i++, pause_ms(5))
+        if (ncclCommGetAsyncError(comm, &state)) return 2;
+    return state || ncclCommDestroy(comm);
+}
+
+static int no_interface(void)
+{
+    ncclUniqueId id;
+    if (ncclGetUniqueId(&id) == ncclSuccess) return 1;
+    return strstr(ncclGetLastError(NULL), "no-such-card") ? 0 : 2;
+}
+
+static int another_level(void)
+{
+    int failed = two_ranks();
+    if (failed) return failed;
+    fprintf(stderr, "-- changed\n");
+    setenv("NCCL_DEBUG", "INFO", 1);
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+    ncclResetDebugInit();
+    return two_ranks();
+}
+
+/* ---- The tests ---- */
+
+static void nothing_is_said_of_nothing(void **state)
+{
+    (void)state;
+    RUN(two_ranks, "NCCL_VERSION=2.28.9-1", "NCCL_DEBUG=WARN", "NCCL_P2P_DISABLE=1", "NCCL_IB_DISABLE=1", "NCCL_NET=Socket");
+    assert_string_equal(said, "");
+}
+
+static void what_means_nothing_here_is_said_once(void **state)
+{
+    (void)state;
+    RUN(twice, "NCCL_NTHREADS=256", "NCCL_ALGO=Tree", "NCCL_NET=MyNet", "NCCL_P2P_DISABLE=0");
+    expect_said("NCCL_NTHREADS=256", 1);
+    expect_said("NCCL_ALGO=Tree", 1);
+    expect_said("NCCL_NET=MyNet", 1);
+    expect_said("NCCL_P2P_DISABLE=0", 1);
+    expect_said("\n", 1);
+    RUN(two_ranks, "NCCL_NTHREADS=256", "RONDO_DEBUG=NONE");
+    assert_string_equal(said, "");
+}
+
+static void debug_levels(void **state)
+{
+    (void)state;
+    RUN(two_ranks, "NCCL_DEBUG=INFO");
+    assert_non_null(strstr(said, " INFO: "));
+    RUN(two_ranks, "NCCL_DEBUG=INFO", "RONDO_DEBUG=WARN");
+    assert_null(strstr(said, " INFO: "));
+    RUN(another_level, "NCCL_DEBUG=WARN");
+    const char *changed = strstr(said, "-- changed");
+    assert_non_null(changed);
+    const char *first = strstr(said, " INFO: ");
+    assert_true(first && first > changed);
+}
+
+static void ways_and_algorithms(void **state)
+{
+    (void)state;
+    RUN(two_ranks, "NCCL_SHM_DISABLE=1", "NCCL_DEBUG=INFO");
+    assert_non_null(strstr(said, "tcp"));
+    RUN(two_ranks, "NCCL_ALGO=Ring", "NCCL_MIN_NCHANNELS=4", "NCCL_SOCKET_NTHREADS=2", "NCCL_NSOCKS_PERTHREAD=2",
+        "NCCL_DEBUG=INFO");
+    assert_null(strstr(said, "mean nothing"));
+    assert_non_null(strstr(said, "4 channels"));
+}
+
+static void blocking_and_interfaces(void **state)
+{
+    (void)state;
+    RUN(in_the_background, "NCCL_COMM_BLOCKING=0");
+    RUN(no_interface, "NCCL_SOCKET_IFNAME==no-such-card");
+    RUN(two_ranks, "NCCL_SOCKET_IFNAME==no-such-card", "RONDO_INTERFACE=lo");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_is_said_of_nothing), cmocka_unit_test(what_means_nothing_here_is_said_once),
+        cmocka_unit_test(debug_levels),               cmocka_unit_test(ways_and_algorithms),
+        cmocka_unit_test(blocking_and_interfaces),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
