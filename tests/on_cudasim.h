@@ -14,6 +14,10 @@
  * there. With CUDASIM=off it returns at once: the test runs on what GPUs there are. */
 void on_cudasim(char **argv, const char *settings);
 
+/* The same for several settings (the last is NULL), each in a process of its own. Returns in those, with the settings;
+ * the first process ends with status 0 if all of them do. */
+const char *on_each_cudasim(char **argv, const char *const settings[]);
+
 /* Whether the driver is the simulated one. */
 bool is_cudasim(void);
 

@@ -11,7 +11,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* What both ends share; freed by the one that closes last. */
 struct shared {
@@ -39,35 +38,23 @@ static struct {
     pthread_mutex_t mutex;
     struct shared *open; /* offers that nobody has accepted */
     uint64_t numbers;
-    uint64_t process[2];
-    pid_t pid;           /* whose `process` is: a forked child gets its own */
 } offers = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-static rondo_result enlist(struct shared *shared, uint64_t process[2])
+static void enlist(struct shared *shared)
 {
-    rondo_result result = RONDO_SUCCESS;
     pthread_mutex_lock(&offers.mutex);
-    if (offers.pid != getpid()) {
-        result = rd_slots_token(offers.process);
-        if (result == RONDO_SUCCESS) offers.pid = getpid();
-    }
-    if (result == RONDO_SUCCESS) {
-        memcpy(process, offers.process, sizeof offers.process);
-        shared->number = ++offers.numbers;
-        shared->next = offers.open;
-        offers.open = shared;
-    }
+    shared->number = ++offers.numbers;
+    shared->next = offers.open;
+    offers.open = shared;
     pthread_mutex_unlock(&offers.mutex);
-    return result;
 }
 
 /* Takes the offer out of the list. A receiver becomes one of its ends in the same breath, before the sender can go. */
-static struct shared *delist(const uint64_t process[2], uint64_t number, int new_ends)
+static struct shared *delist(uint64_t number, int new_ends)
 {
     struct shared *found = NULL;
     pthread_mutex_lock(&offers.mutex);
-    bool ours = offers.pid == getpid() && (!process || !memcmp(process, offers.process, sizeof offers.process));
-    for (struct shared **at = &offers.open; ours && *at; at = &(*at)->next) {
+    for (struct shared **at = &offers.open; *at; at = &(*at)->next) {
         if ((*at)->number != number) continue;
         found = *at;
         *at = found->next;
@@ -91,7 +78,7 @@ static void close_end(rondo_link *link)
 {
     struct end *end = (struct end *)link;
     rd_slots_leave(&end->slots);
-    if (end->slots.side == RD_SENDER) delist(NULL, end->shared->number, 0);
+    if (end->slots.side == RD_SENDER) delist(end->shared->number, 0);
     leave(end->shared);
     free(end);
 }
@@ -143,7 +130,8 @@ static rondo_result loop_offer(const rondo_link_spec *spec, rondo_link **sender,
     rd_slots_prepare(memory, spec, no_token);
     rd_slots_init(&end->slots, memory, spec, RD_SENDER, &loop_ops);
     end->shared = shared;
-    if ((result = enlist(shared, wire.process)) != RONDO_SUCCESS) goto close_ringer;
+    if ((result = rd_slots_process(wire.process)) != RONDO_SUCCESS) goto close_ringer;
+    enlist(shared);
 
     wire.number = shared->number;
     *offer = (rondo_offer){.bytes = sizeof wire};
@@ -173,8 +161,10 @@ static rondo_result loop_accept(const rondo_link_spec *spec, const rondo_offer *
     RD_TRY(rd_slots_agree(spec, "loop", VERSION, wire.version, wire.slots, wire.slot_bytes));
     struct end *end = calloc(1, sizeof *end);
     if (!end) return rd_fail(RONDO_SYSTEM_ERROR, "no memory for a link from rank %d", spec->peer);
-    struct shared *shared = delist(wire.process, wire.number, 1);
-    rondo_result result;
+    uint64_t process[2];
+    rondo_result result = rd_slots_process(process);
+    if (result != RONDO_SUCCESS) goto free_end;
+    struct shared *shared = memcmp(process, wire.process, sizeof process) ? NULL : delist(wire.number, 1);
     if (!shared) {
         result = rd_fail(RONDO_SYSTEM_ERROR, "rank %d offers a link within this process, but made none here: the ranks "
                          "are in two processes, or it has closed the link", spec->peer);

@@ -66,13 +66,17 @@ rondo_result rd_mapped_make(const rd_mapped_kind *kind, const rondo_link_spec *s
 static rondo_result map_offer(const rondo_link_spec *spec, const rd_mapped_offer *wire, int fd, rd_mapped *end)
 {
     if (rd_shared_map(fd, end->bytes, &end->memory) != RONDO_SUCCESS)
-        return rd_fail(RONDO_SYSTEM_ERROR, "cannot map the memory that rank %d offers (%s); the ranks do not share a "
-                       "host: use RONDO_TRANSPORT=tcp", spec->peer, rd_last_error());
+        return rd_fail(RONDO_SYSTEM_ERROR,
+                       "cannot map the memory that rank %d offers (%s); the ranks do not share a "
+                       "host: use RONDO_TRANSPORT=tcp",
+                       spec->peer, rd_last_error());
     const rd_slots_control *control = end->memory;
     if (!memcmp(control->token, wire->token, sizeof wire->token)) return RONDO_SUCCESS;
     rd_shared_unmap(end->memory, end->bytes);
-    return rd_fail(RONDO_SYSTEM_ERROR, "the memory that rank %d offers does not hold the token it said; the ranks do "
-                   "not share a host: use RONDO_TRANSPORT=tcp", spec->peer);
+    return rd_fail(RONDO_SYSTEM_ERROR,
+                   "the memory that rank %d offers does not hold the token it said; the ranks do "
+                   "not share a host: use RONDO_TRANSPORT=tcp",
+                   spec->peer);
 }
 
 static rondo_result check_offer(const rd_mapped_kind *kind, const rondo_link_spec *spec, const rondo_offer *offer,
@@ -80,8 +84,10 @@ static rondo_result check_offer(const rd_mapped_kind *kind, const rondo_link_spe
 {
     const char *name = kind->ops->name;
     if (offer->bytes != kind->offer_bytes || offer->fd_count != RD_MAPPED_FDS)
-        return rd_fail(RONDO_MISMATCH, "rank %d offers a %s link in %u bytes and %d descriptors where %zu and %d are "
-                       "expected", spec->peer, name, offer->bytes, offer->fd_count, kind->offer_bytes, RD_MAPPED_FDS);
+        return rd_fail(RONDO_MISMATCH,
+                       "rank %d offers a %s link in %u bytes and %d descriptors where %zu and %d are "
+                       "expected",
+                       spec->peer, name, offer->bytes, offer->fd_count, kind->offer_bytes, RD_MAPPED_FDS);
     memcpy(wire, offer->data, sizeof *wire);
     return rd_slots_agree(spec, name, kind->version, wire->version, wire->slots, wire->slot_bytes);
 }

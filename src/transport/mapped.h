@@ -26,7 +26,13 @@ typedef struct rd_mapped_offer {
 } rd_mapped_offer;
 
 /* Descriptors of an offer and of an answer; an answer may have more. */
-enum { RD_MAPPED_BELL_PAGE, RD_MAPPED_BELL_EVENT, RD_MAPPED_MEMORY, RD_MAPPED_FDS, RD_MAPPED_ANSWER_FDS = RD_MAPPED_MEMORY };
+enum {
+    RD_MAPPED_BELL_PAGE,
+    RD_MAPPED_BELL_EVENT,
+    RD_MAPPED_MEMORY,
+    RD_MAPPED_FDS,
+    RD_MAPPED_ANSWER_FDS = RD_MAPPED_MEMORY
+};
 
 typedef struct rd_mapped_kind {
     const rondo_link_ops *ops;
@@ -35,10 +41,11 @@ typedef struct rd_mapped_kind {
     bool heads_only;    /* the payloads lie elsewhere */
 } rd_mapped_kind;
 
-/* The three steps of making a link, as in rondo_transport.h. offer and accept fill in an end that is all zero, and leave
- * nothing of it on failure; accept takes over the offer's descriptors, complete those of the bell. What an offer says is
- * checked as far as rd_mapped_offer goes. */
-rondo_result rd_mapped_make(const rd_mapped_kind *kind, const rondo_link_spec *spec, rd_mapped *end, rondo_offer *offer);
+/* The three steps of making a link, as in rondo_transport.h. offer and accept fill in an end that is all zero, and
+ * leave nothing of it on failure; accept takes over the offer's descriptors, complete those of the bell. What an offer
+ * says is checked as far as rd_mapped_offer goes. */
+rondo_result rd_mapped_make(const rd_mapped_kind *kind, const rondo_link_spec *spec, rd_mapped *end,
+                            rondo_offer *offer);
 rondo_result rd_mapped_accept(const rd_mapped_kind *kind, const rondo_link_spec *spec, const rondo_offer *offer,
                               rd_mapped *end, rondo_offer *answer);
 rondo_result rd_mapped_complete(rd_mapped *end, const rondo_offer *answer);

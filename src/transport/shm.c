@@ -18,8 +18,7 @@ static rondo_link_result shm_register(rondo_link *link, void *ptr, size_t bytes,
     return rd_direct_register(&((struct end *)link)->direct, ptr, bytes, descriptor);
 }
 
-static rondo_link_result shm_import(rondo_link *link, const unsigned char descriptor[128], size_t bytes,
-                                     void **address)
+static rondo_link_result shm_import(rondo_link *link, const unsigned char descriptor[128], size_t bytes, void **address)
 {
     return rd_direct_import(&((struct end *)link)->direct, descriptor, bytes, address);
 }
@@ -79,8 +78,10 @@ static rondo_result shm_accept(const rondo_link_spec *spec, const rondo_offer *o
 {
     struct end *end = NULL;
     rondo_result result = new_end(spec, &end);
-    if (result == RONDO_SUCCESS) result = rd_mapped_accept(&shm_kind, spec, offer, &end->mapped, answer);
-    else rd_offer_close(offer);
+    if (result == RONDO_SUCCESS)
+        result = rd_mapped_accept(&shm_kind, spec, offer, &end->mapped, answer);
+    else
+        rd_offer_close(offer);
     if (result != RONDO_SUCCESS) {
         free(end);
         rd_mapped_give_up(spec);

@@ -1,10 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "transport/slots.h"
 
+#include "base/process.h"
 #include "base/status.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/random.h>
 
 _Static_assert(sizeof(rondo_slot) == 64, "a slot's head is one line");
@@ -66,6 +69,25 @@ rondo_result rd_slots_token(uint64_t token[2])
     do got = getrandom(token, 16, 0);
     while (got < 0 && errno == EINTR);
     return got == 16 ? RONDO_SUCCESS : rd_fail_errno("cannot get 16 random bytes");
+}
+
+static struct {
+    pthread_mutex_t mutex;
+    uint64_t process[2];
+    int generation;
+} self = {.mutex = PTHREAD_MUTEX_INITIALIZER, .generation = -1};
+
+rondo_result rd_slots_process(uint64_t process[2])
+{
+    rondo_result result = RONDO_SUCCESS;
+    pthread_mutex_lock(&self.mutex);
+    if (self.generation != rd_generation()) {
+        result = rd_slots_token(self.process);
+        if (result == RONDO_SUCCESS) self.generation = rd_generation();
+    }
+    memcpy(process, self.process, sizeof self.process);
+    pthread_mutex_unlock(&self.mutex);
+    return result;
 }
 
 /* ---- Using it ---- */

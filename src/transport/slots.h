@@ -53,6 +53,9 @@ void rd_slots_leave(rd_slots *end);
 /* 128 random bits. */
 rondo_result rd_slots_token(uint64_t token[2]);
 
+/* 128 bits by which a process knows itself again; a forked child has others. */
+rondo_result rd_slots_process(uint64_t process[2]);
+
 /* rondo_link_ops. */
 rondo_link_result rd_slots_reserve(rondo_link *link, size_t bytes, void **place);
 rondo_link_result rd_slots_commit(rondo_link *link, size_t bytes, uint64_t signature);

@@ -6,6 +6,7 @@
  *   loop.c      slots on the heap, for ranks of one process
  *   mapped.c    slots in a sealed memfd that two processes map
  *   shm.c       such slots, for ranks of one host
+ *   cuda_ipc.c  slots whose payloads lie in GPU memory, for ranks of one host that both have a GPU
  *   direct.c    the user's memory reached by a peer of the host: for shm.c
  *   tcp.c       sockets, to and from the caller's memory
  *   verbs.c     RDMA, likewise (verbs_link.h lists its files); where rdma-core's headers are there
@@ -19,7 +20,8 @@
 #include "base/bell.h"
 #include "rondo_transport.h"
 
-extern const rondo_transport rd_transport_loop, rd_transport_shm, rd_transport_tcp, rd_transport_verbs;
+extern const rondo_transport rd_transport_loop, rd_transport_shm, rd_transport_tcp, rd_transport_verbs,
+    rd_transport_cuda_ipc;
 
 /* All transports, best first, NULL-terminated. */
 extern const rondo_transport *const rd_transports[];
@@ -32,6 +34,10 @@ const rondo_transport *rd_transport_choose(rondo_reach reach, const char *forced
  * One that is forced and lacking is a failure. */
 rondo_result rd_transports_lacking(const char *forced, uint32_t *lacking);
 enum { RD_LACKS_VERBS = 1 };
+
+/* Whether a cuda_ipc link from this rank's GPU to a peer's of the host can be made, as far as the driver can tell; false:
+ * `why` has a sentence. There is a driver. */
+bool rd_cuda_ipc_reaches(int device, const char peer_uuid[16], bool one_process, char *why, size_t bytes);
 
 /* ---- Links around links ----
  * They take over `inner`, unless they return NULL and leave the reason as this thread's last error. */
