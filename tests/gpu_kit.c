@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "gpu_kit.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 rd_cu_context gpu_enter(int device)
 {
     rd_cu_context context;
@@ -56,4 +59,23 @@ void gpu_launch(rd_cu_function function, unsigned blocks, unsigned threads, rd_c
 {
     void *parameters[] = {argument};
     CU(cuLaunchKernel, function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, NULL);
+}
+
+static int own_errors = -1;
+static FILE *listened;
+
+void hear_errors(void)
+{
+    own_errors = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    listened = tmpfile();
+    assert_true(own_errors >= 0 && listened != NULL && dup2(fileno(listened), STDERR_FILENO) >= 0);
+}
+
+void heard(char *text, size_t room)
+{
+    assert_true(dup2(own_errors, STDERR_FILENO) >= 0);
+    close(own_errors);
+    rewind(listened);
+    text[fread(text, 1, room - 1, listened)] = '\0';
+    fclose(listened);
 }

@@ -24,4 +24,8 @@ void gpu_get(void *to, rd_cu_address from, size_t bytes);
 rd_cu_function gpu_trial(const char *file, const char *kernel);
 void gpu_launch(rd_cu_function function, unsigned blocks, unsigned threads, rd_cu_stream stream, void *argument);
 
+/* Standard error, from hear_errors to heard, which gives what was written there. */
+void hear_errors(void);
+void heard(char *text, size_t room);
+
 #endif

@@ -21,12 +21,11 @@ enum { STACK_BYTES = 64 << 10 };
 #endif
 #define STACK_MARK 0x726f6e646f2d7374u /* at the far end of a stack: still there unless it overflowed */
 
-enum state { READY, AT_BARRIER, IN_WARP, ENDED };
+enum state { ENDED, READY, AT_BARRIER, IN_WARP };
 
 struct fiber {
     struct rd_sim_thread place;
     enum state state;
-    bool begun;
     unsigned mask; /* of the warp operation it is in */
     uint64_t value, *lanes;
     void *stack_pointer, *stack, *tsan, *fake_stack;
@@ -269,9 +268,9 @@ static void fibers_begin(void)
             .lane = i % RD_SIM_WARP,
             .shared = worker->shared,
         };
-        fiber->state = READY;
         fiber->stack = worker->stacks + (size_t)i * STACK_BYTES;
-        SIM_UNPOISON(fiber->stack, STACK_BYTES);
+        if (fiber->state != ENDED) SIM_UNPOISON(fiber->stack, STACK_BYTES); /* it was left in the middle */
+        fiber->state = READY;
         *(uint64_t *)fiber->stack = STACK_MARK;
         fiber->stack_pointer = stack_begin(fiber->stack, thread_run);
 #ifdef SIM_TSAN

@@ -139,6 +139,7 @@ static bool is_mapped(uintptr_t address)
 const char *sim_memory_fault(const struct sim_context *context, rd_cu_address address)
 {
     struct sim_range *range = sim_range_find(address);
+    if ((uint32_t)address < PAGE) return NULL; /* a small number, with what happens to lie behind it */
     if (range == NULL) {
         if (sim_memory_reserved(address)) return "memory that has been freed, or lies past an allocation";
         return address >> 47 == 0 && address >> 44 != 0 && is_mapped(address) ? "host memory that is not pinned" : NULL;
