@@ -1,0 +1,45 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# test_nccl_programs.sh - programs for NCCL in their usual forms (tests/nccl), compiled with our nccl.h and run with the
+# drop-in on host memory: all devices in one thread, a thread each, a process each with the id in a file or from MPI, and
+# several communicators at a time.
+set -u
+tests=$(realpath "$(dirname "$0")") build=${RONDO_BUILD:?} bad=0
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+export LD_LIBRARY_PATH=$build/compat
+
+compile() { # NAME [COMPILER]
+    "${2:-${CC:-cc}}" -std=gnu11 -O1 -Wall -Wextra -Werror -pthread -isystem "$tests/../include/compat" "$tests/nccl/$1.c" -o "$work/$1${3-}" \
+        -L"$build/compat" -lnccl >"$work/log" 2>&1 || { echo "FAILED  $1 does not compile"; cat "$work/log"; bad=1; return 1; }
+}
+expect() { # WHAT LINE TIMES - in $work/out
+    if [ "$(grep -c "$2" "$work/out")" = "$3" ]; then echo "ok      $1"; else echo "FAILED  $1"; cat "$work/out" "$work/err"; bad=1; fi
+}
+run() { timeout -k 1 60 "$@" >>"$work/out" 2>>"$work/err" </dev/null; }
+fresh() { : >"$work/out"; : >"$work/err"; rm -f "$work/id" "$work/id.part"; }
+
+compile one_process && { fresh; run "$work/one_process" 4; expect "one thread" '4 devices in one thread: ok' 1; }
+compile threads && { fresh; run "$work/threads" 4; expect "a thread each" '4 threads with a device each: ok' 1; }
+processes() { # NAME N LINE
+    compile "$1" || return
+    fresh
+    for ((r = 1; r < $2; r++)); do run "$work/$1" $r "$2" "$work/id" & done
+    run "$work/$1" 0 "$2" "$work/id"
+    wait
+    expect "$1" "$3" "$2"
+}
+processes processes 3 'of 3 processes: ok'
+processes several 4 'of 4 in three communicators: ok'
+
+mpi() { # FLAVOUR OPTIONS...
+    local flavour=$1; shift
+    command -v "mpicc.$flavour" "mpirun.$flavour" >/dev/null || { echo "absent  $flavour"; return; }
+    compile mpi "mpicc.$flavour" ".$flavour" || return
+    fresh
+    run "mpirun.$flavour" "$@" -n 3 "$work/mpi.$flavour"
+    expect "$flavour" '3 ranks of MPI: ok' 1
+}
+mpi openmpi --allow-run-as-root --oversubscribe
+mpi mpich
+exit $bad
