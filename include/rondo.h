@@ -107,7 +107,8 @@ typedef struct rondo_config {
     size_t size;           /* sizeof(rondo_config): lets later versions add fields */
     double timeout_s;      /* RONDO_TIMEOUT: seconds that start-up and each call may take (600); > 0 */
     double slow_warning_s; /* RONDO_SLOW_WARNING: a call longer than this warns once (10); > 0 */
-    int device;            /* RONDO_DEVICE_AUTO or RONDO_DEVICE_HOST; GPUs are not there yet */
+    int device;            /* RONDO_DEVICE: the GPU that this rank uses, by its number in this process;
+                              RONDO_DEVICE_AUTO: the one current in the calling thread, if any; RONDO_DEVICE_HOST: none */
     int channels;          /* RONDO_CHANNELS: parallel rings, 1 to 8; 0: as many as the networks are good for */
     size_t slice_bytes;    /* RONDO_SLICE: longest pipeline unit in bytes, 4096 to 262144, over sockets
                               131072; 0 lets the library choose */
@@ -177,8 +178,10 @@ RONDO_API rondo_result rondo_comm_destroy(rondo_comm *comm);
 /* ---- Collectives --------------------------------------------------------------------------------------------
  *
  * Counts are in elements of `dtype`. Buffers need no alignment. Memory that a rank does not use may be NULL (recv
- * of reduce off the root, send of broadcast off the root, anything when the count is 0). The in-place forms are
- * named with each call; any other overlap of the two ranges is RONDO_INVALID_ARGUMENT. stream: NULL runs the call to
+ * of reduce off the root, send of broadcast off the root, anything when the count is 0). Where the rank uses a GPU,
+ * each buffer may lie in that GPU's memory, in managed or pinned memory, or in plain memory of the host; such a call
+ * begins when what CUDA's legacy stream was given before it is done (but see rondo_stream_from_cuda). The in-place forms
+ * are named with each call; any other overlap of the two ranges is RONDO_INVALID_ARGUMENT. stream: NULL runs the call to
  * its end in the calling thread; a stream takes it and runs it later, and until then the buffers are the library's.
  *
  * Errors common to all: RONDO_INVALID_ARGUMENT names the argument, its value and the valid range; RONDO_TIMEOUT,
@@ -247,6 +250,14 @@ RONDO_API rondo_result rondo_op_destroy(rondo_op op, rondo_comm *comm);
 /* A new stream. comm may be NULL. */
 RONDO_API rondo_result rondo_stream_create(rondo_stream **stream, rondo_comm *comm);
 
+/* A new stream that stands in a CUDA stream (a cudaStream_t or CUstream; NULL is CUDA's legacy stream): a call begins
+ * when what was on the CUDA stream before it is done, and what comes on the CUDA stream after it waits until it is. The
+ * caller waits for neither. comm may be NULL, else the CUDA stream must be of the GPU that comm uses. The CUDA stream must
+ * live as long as this one. Ranks that share a GPU need a CUDA stream each, or a group. If a call fails, what follows on
+ * the CUDA stream goes on: ask rondo_stream_query. RONDO_INVALID_USAGE: no GPU, or one whose streams cannot wait for a
+ * value in memory. */
+RONDO_API rondo_result rondo_stream_from_cuda(rondo_stream **stream, void *cuda_stream, rondo_comm *comm);
+
 /* RONDO_IN_PROGRESS while something that it was given is not done; else RONDO_SUCCESS, or the first failure since it
  * was last told of one, here or in rondo_stream_synchronize. */
 RONDO_API rondo_result rondo_stream_query(rondo_stream *stream);
@@ -304,8 +315,9 @@ RONDO_API rondo_result rondo_recv(void *recv, size_t count, rondo_dtype dtype, i
 
 /* ---- Memory ------------------------------------------------------------------------------------------------- */
 
-/* bytes of zeroed memory (page-aligned, shared on the host) that neighbours can be given access to. comm may be
- * NULL: for any communicator. bytes 0 gives a pointer that can only be freed. */
+/* bytes of zeroed memory that neighbours can be given access to: of the GPU that comm uses, or, without one, of the host
+ * (page-aligned, shared). comm may be NULL: the host's, for any communicator. bytes 0 gives a pointer that can only be
+ * freed. */
 RONDO_API rondo_result rondo_mem_alloc(void **ptr, size_t bytes, rondo_comm *comm);
 
 /* Gives back what rondo_mem_alloc() returned; peers that mapped it unmap it. NULL is fine. */

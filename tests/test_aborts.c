@@ -268,7 +268,7 @@ static void in_a_split(rondo_comm *comm, int rank, int n, void *context)
     if (rank == 2) {
         int32_t mine[2] = {0, rank}, all[6];
         rd_call call = {"rondo_comm_split", RONDO_COLL_ALL_GATHER, mine, all, 2, RONDO_INT32, RONDO_SUM, 0, false,
-                        RD_KIND_SPLIT, 0};
+                        RD_KIND_SPLIT, 0, false, false};
         if (half) CHECK(rd_call_run(comm, &call, NULL) == RONDO_SUCCESS, "%s", rondo_last_error(comm));
         hear_of_it(comm, test_seconds() + 0.3);
         sleep((unsigned)(4 * test_slowness())); /* its end would be another reason */

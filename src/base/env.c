@@ -155,6 +155,11 @@ static bool store(const struct rd_setting_info *s, const char *text, rd_settings
         memcpy(field, &seconds, sizeof seconds);
         return true;
     case RD_NUMBER:
+        if (s->choices && parse_choice(s->choices, text, &number)) {
+            number = -1 - number;
+            break;
+        }
+        /* fall through */
     case RD_BYTES:
         if (!parse_long(text, s->kind == RD_BYTES, &number) || !in_range(s, (double)number)) return false;
         break;
@@ -182,15 +187,25 @@ void rd_setting_range(const struct rd_setting_info *s, char *text, size_t bytes)
     char copy[128];
     const char *parts[16];
     size_t used = 0;
+    int count;
     switch (s->kind) {
     case RD_SECONDS: snprintf(text, bytes, "%g to %.0f seconds", s->least, s->most); return;
-    case RD_NUMBER: snprintf(text, bytes, "%.0f to %.0f", s->least, s->most); return;
+    case RD_NUMBER:
+        if (!s->choices) {
+            snprintf(text, bytes, "%.0f to %.0f", s->least, s->most);
+            return;
+        }
+        count = split(s->choices, copy, sizeof copy, parts, 16);
+        for (int i = 0; i < count && used < bytes; i++)
+            used += (size_t)snprintf(text + used, bytes - used, "%s, ", parts[i]);
+        if (used < bytes) snprintf(text + used, bytes - used, "or 0 to %.0f", s->most);
+        return;
     case RD_BYTES: snprintf(text, bytes, "%.0f to %.0f bytes, a multiple of %d", s->least, s->most, BYTES_UNIT); return;
     case RD_SWITCH: snprintf(text, bytes, "0 or 1"); return;
     case RD_TEXT: snprintf(text, bytes, "text"); return;
     case RD_CHOICE: break;
     }
-    int count = split(s->choices, copy, sizeof copy, parts, 16);
+    count = split(s->choices, copy, sizeof copy, parts, 16);
     for (int i = 0; i < count && used < bytes; i++)
         used += (size_t)snprintf(text + used, bytes - used, "%s%s",
                                  i == 0          ? ""
@@ -217,7 +232,10 @@ void rd_setting_value(const struct rd_setting_info *s, const rd_settings *settin
     default: break;
     }
     memcpy(&number, field, sizeof number);
-    if (s->kind == RD_CHOICE && number >= 0 && number < split(s->choices, copy, sizeof copy, parts, 16))
+    if (s->kind == RD_NUMBER && s->choices && number < 0 &&
+        -1 - number < split(s->choices, copy, sizeof copy, parts, 16))
+        snprintf(text, bytes, "%s", parts[-1 - number]);
+    else if (s->kind == RD_CHOICE && number >= 0 && number < split(s->choices, copy, sizeof copy, parts, 16))
         snprintf(text, bytes, "%s", parts[number]);
     else
         snprintf(text, bytes, "%ld", number);
@@ -282,6 +300,7 @@ static rondo_result from_config(rd_settings *s, const rondo_config *config)
             RONDO_INVALID_ARGUMENT,
             "config->device is %d; valid: a GPU's ordinal from 0, RONDO_DEVICE_AUTO (%d) or RONDO_DEVICE_HOST (%d)",
             c.device, RONDO_DEVICE_AUTO, RONDO_DEVICE_HOST);
+    s->device = c.device;
     snprintf(text, sizeof text, "%d", c.channels);
     RD_TRY(config_number("channels", text, c.channels, AT_channels, &s->channels));
     snprintf(text, sizeof text, "%zu", c.slice_bytes);

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 /* SETTING(field, "RONDO_NAME", kind, default text, least, most, "choices or NULL", "help")
- * kinds: SECONDS (double), NUMBER (long), BYTES (long, a multiple of 64, accepts K and M), CHOICE (index into the
+ * kinds: SECONDS (double), NUMBER (long; choices name -1, -2 ...), BYTES (long, a multiple of 64, accepts K and M), CHOICE (index into the
  * |-separated choices), TEXT (const char *, NULL when unset), SWITCH (0 or 1; also off, no, false, on, yes, true) */
 #define RD_SETTINGS(SETTING)                                                                                          \
     SETTING(timeout_s, "RONDO_TIMEOUT", SECONDS, "600", 0.001, 1e9, NULL,                                             \
@@ -19,6 +19,8 @@
             "a call longer than this warns once")                                                                     \
     SETTING(debug, "RONDO_DEBUG", CHOICE, "WARN", 0, 0, "NONE|WARN|INFO|TRACE",                                       \
             "how much is said on standard error")                                                                     \
+    SETTING(device, "RONDO_DEVICE", NUMBER, "auto", -2, 1023, "auto|host",                                            \
+            "GPU that this rank uses, by its number; auto: the caller's current one, if any; host: none")             \
     SETTING(transport, "RONDO_TRANSPORT", CHOICE, "auto", 0, 0, "auto|loop|shm|tcp|verbs",                                 \
             "links to use; auto: the best that reaches; loop: ranks that are threads of one process")                 \
     SETTING(algo, "RONDO_ALGO", CHOICE, "auto", 0, 0, "auto|ring|flat|exchange",                                               \

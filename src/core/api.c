@@ -8,7 +8,7 @@ rondo_result rondo_all_reduce(const void *send, void *recv, size_t count, rondo_
                               rondo_comm *comm, rondo_stream *stream)
 {
     rd_call call = {"rondo_all_reduce", RONDO_COLL_ALL_REDUCE, send, recv, count, dtype, op, 0, true,
-                    RD_KIND_COLLECTIVE, 0};
+                    RD_KIND_COLLECTIVE, 0, false, false};
     return rd_call_run(comm, &call, stream);
 }
 
@@ -16,7 +16,7 @@ rondo_result rondo_reduce_scatter(const void *send, void *recv, size_t recv_coun
                                   rondo_comm *comm, rondo_stream *stream)
 {
     rd_call call = {"rondo_reduce_scatter", RONDO_COLL_REDUCE_SCATTER, send, recv, recv_count, dtype, op, 0, true,
-                    RD_KIND_COLLECTIVE, 0};
+                    RD_KIND_COLLECTIVE, 0, false, false};
     return rd_call_run(comm, &call, stream);
 }
 
@@ -24,7 +24,7 @@ rondo_result rondo_all_gather(const void *send, void *recv, size_t send_count, r
                               rondo_stream *stream)
 {
     rd_call call = {"rondo_all_gather", RONDO_COLL_ALL_GATHER, send, recv, send_count, dtype, RONDO_SUM, 0, false,
-                    RD_KIND_COLLECTIVE, 0};
+                    RD_KIND_COLLECTIVE, 0, false, false};
     return rd_call_run(comm, &call, stream);
 }
 
@@ -32,14 +32,15 @@ rondo_result rondo_broadcast(const void *send, void *recv, size_t count, rondo_d
                              rondo_stream *stream)
 {
     rd_call call = {"rondo_broadcast", RONDO_COLL_BROADCAST, send, recv, count, dtype, RONDO_SUM, root, false,
-                    RD_KIND_COLLECTIVE, 0};
+                    RD_KIND_COLLECTIVE, 0, false, false};
     return rd_call_run(comm, &call, stream);
 }
 
 rondo_result rondo_reduce(const void *send, void *recv, size_t count, rondo_dtype dtype, rondo_op op, int root,
                           rondo_comm *comm, rondo_stream *stream)
 {
-    rd_call call = {"rondo_reduce", RONDO_COLL_REDUCE, send, recv, count, dtype, op, root, true, RD_KIND_COLLECTIVE, 0};
+    rd_call call = {"rondo_reduce", RONDO_COLL_REDUCE, send, recv, count, dtype, op, root, true,
+                    RD_KIND_COLLECTIVE, 0, false, false};
     return rd_call_run(comm, &call, stream);
 }
 
@@ -47,7 +48,7 @@ rondo_result rondo_gather(const void *send, void *recv, size_t count, rondo_dtyp
                           rondo_stream *stream)
 {
     rd_call call = {"rondo_gather", RONDO_COLL_GATHER, send, recv,  count,
-                    dtype,          RONDO_SUM,         root, false, RD_KIND_COLLECTIVE, 0};
+                    dtype,          RONDO_SUM,         root, false, RD_KIND_COLLECTIVE, 0, false, false};
     return rd_call_run(comm, &call, stream);
 }
 
@@ -55,7 +56,7 @@ rondo_result rondo_scatter(const void *send, void *recv, size_t count, rondo_dty
                            rondo_stream *stream)
 {
     rd_call call = {"rondo_scatter", RONDO_COLL_SCATTER, send, recv,  count,
-                    dtype,           RONDO_SUM,          root, false, RD_KIND_COLLECTIVE, 0};
+                    dtype,           RONDO_SUM,          root, false, RD_KIND_COLLECTIVE, 0, false, false};
     return rd_call_run(comm, &call, stream);
 }
 
@@ -63,20 +64,22 @@ rondo_result rondo_all_to_all(const void *send, void *recv, size_t count_per_ran
                               rondo_stream *stream)
 {
     rd_call call = {"rondo_all_to_all", RONDO_COLL_ALL_TO_ALL, send, recv, count_per_rank, dtype, RONDO_SUM, 0, false,
-                    RD_KIND_COLLECTIVE, 0};
+                    RD_KIND_COLLECTIVE, 0, false, false};
     return rd_call_run(comm, &call, stream);
 }
 
 rondo_result rondo_send(const void *send, size_t count, rondo_dtype dtype, int peer, rondo_comm *comm,
                         rondo_stream *stream)
 {
-    rd_call call = {"rondo_send", RONDO_COLLECTIVES, send, NULL, count, dtype, RONDO_SUM, peer, false, RD_KIND_SEND, 0};
+    rd_call call = {"rondo_send", RONDO_COLLECTIVES, send, NULL, count, dtype, RONDO_SUM, peer, false,
+                    RD_KIND_SEND, 0, false, false};
     return rd_call_run(comm, &call, stream);
 }
 
 rondo_result rondo_recv(void *recv, size_t count, rondo_dtype dtype, int peer, rondo_comm *comm, rondo_stream *stream)
 {
-    rd_call call = {"rondo_recv", RONDO_COLLECTIVES, NULL, recv, count, dtype, RONDO_SUM, peer, false, RD_KIND_RECV, 0};
+    rd_call call = {"rondo_recv", RONDO_COLLECTIVES, NULL, recv, count, dtype, RONDO_SUM, peer, false,
+                    RD_KIND_RECV, 0, false, false};
     return rd_call_run(comm, &call, stream);
 }
 
@@ -84,6 +87,6 @@ rondo_result rondo_recv(void *recv, size_t count, rondo_dtype dtype, int peer, r
 rondo_result rondo_barrier(rondo_comm *comm, rondo_stream *stream)
 {
     rd_call call = {"rondo_barrier", RONDO_COLL_ALL_REDUCE, NULL, NULL, 0, RONDO_UINT8, RONDO_SUM, 0, true,
-                    RD_KIND_BARRIER, 0};
+                    RD_KIND_BARRIER, 0, false, false};
     return rd_call_run(comm, &call, stream);
 }

@@ -2,6 +2,7 @@
  *
  * call.c - a call is made: one thread at a time, checked, and then run.
  */
+#include "core/device.h"
 #include "core/group.h"
 
 #include <stdio.h>
@@ -17,6 +18,7 @@ static rondo_result run_here(rondo_comm *comm, const rd_call *call)
     rd_task task, *tasks[] = {&task};
     rd_task_init(&task, comm, call, 1);
     RD_TRY(rd_check_may_wait(comm, call->name));
+    if (comm->device) RD_TRY(rd_task_order(&task));
     rd_task_take_ticket(&task);
     rd_task_wait_turn(&task);
     rd_drive(tasks, 1, NULL);
@@ -29,9 +31,9 @@ static rondo_result give_to(rondo_stream *stream, rondo_comm *comm, const rd_cal
     if (!work) return RONDO_SYSTEM_ERROR;
     work->calls[0] = *call;
     rd_task_init(&work->tasks[work->task_count++], comm, work->calls, 1);
-    rd_stream_submit(stream, work);
+    rondo_result result = rd_stream_submit(stream, work);
     rd_work_drop(work);
-    return RONDO_SUCCESS;
+    return result;
 }
 
 static rondo_result run(rondo_comm *comm, rd_call *call, rondo_stream *stream)

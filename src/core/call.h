@@ -46,6 +46,7 @@ typedef struct rd_call {
     bool reduces;
     uint8_t kind;
     uint16_t scaled; /* of an operator made at run time: which; 0: op is a built-in one */
+    bool send_on_gpu, recv_on_gpu; /* the rank's GPU reaches it */
 } rd_call;
 
 /* The calls of one communicator that run together: one call, or all of a group. Its collectives run one after the
@@ -63,6 +64,7 @@ typedef struct rd_task {
     int messages;
     uint64_t entry, first_message; /* in the flight record, of what runs */
     int64_t deadline, warn_at;     /* of what runs now; 0: not yet looked at the clock */
+    struct rd_gpu_mark *mark;      /* it begins when this is passed; NULL: at once */
     bool bereft;          /* nothing could be done, and a message's peer was gone: if that is so again, it is over */
     bool warned;          /* that a rank is stopped */
     long moved;           /* advances that did something */
@@ -109,7 +111,7 @@ void rd_call_ranges(const rondo_comm *comm, const rd_call *call, size_t *send_by
 /* comm->op for `count` calls, which are one or can be fused. Numbers them. */
 rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count);
 /* How many calls from the first on run as one operation: small all-reduces of one type and operator. */
-int rd_fusable(const rd_call *calls, int count);
+int rd_fusable(const rondo_comm *comm, const rd_call *calls, int count);
 /* After comm->op is done: hands out the results of fused calls. */
 void rd_unfuse(rondo_comm *comm, const rd_call *calls, int count);
 /* comm->messages for the sends and receives among the calls; those to the rank itself are done here. Returns how many
@@ -164,6 +166,8 @@ rondo_result rd_explain_failure(rd_task *task);
 rondo_result rd_explain_timeout(rd_task *task);
 rondo_result rd_explain_left(rd_task *task, const char *left);
 rondo_result rd_explain_bereft(rd_task *task);
+/* Its GPU fails; this thread's last error says how. */
+rondo_result rd_explain_gpu(rd_task *task);
 /* Warnings: the call has become slow; it waits while a rank is stopped (false: none is). */
 void rd_explain_slow(rd_task *task);
 bool rd_explain_stopped(rd_task *task);

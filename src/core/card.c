@@ -12,7 +12,7 @@
 
 /* rd_place has nine numbers, all of them 32 bits wide. */
 #define PLACE_WORDS (sizeof(rd_place) / sizeof(int32_t))
-#define CARD_BYTES  (8 * 4 + 8 + sizeof(rd_place) + RD_CONTACT_BYTES)
+#define CARD_BYTES  (9 * 4 + 8 + sizeof(rd_place) + RD_CONTACT_BYTES)
 
 /* ---- The bytes ---- */
 
@@ -20,7 +20,8 @@ static void pack(const rd_card *card, unsigned char bytes[CARD_BYTES])
 {
     rd_writer w = {.at = bytes, .left = CARD_BYTES};
     const uint32_t words[] = {card->wire_version, card->channels, card->sockets,   card->transport,
-                              card->algo,         card->numerics, card->flat_ranks, card->lacking};
+                              card->algo,         card->numerics, card->flat_ranks, card->lacking,
+                              card->on_gpu};
     int32_t place[PLACE_WORDS];
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) rd_write_u32(&w, words[i]);
     rd_write_u64(&w, card->slice_bytes);
@@ -33,7 +34,8 @@ static rondo_result unpack(rd_card *card, const unsigned char bytes[CARD_BYTES])
 {
     rd_reader r = {.at = bytes, .left = CARD_BYTES};
     uint32_t *const words[] = {&card->wire_version, &card->channels, &card->sockets,   &card->transport,
-                               &card->algo,         &card->numerics, &card->flat_ranks, &card->lacking};
+                               &card->algo,         &card->numerics, &card->flat_ranks, &card->lacking,
+                               &card->on_gpu};
     int32_t place[PLACE_WORDS] = {0};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) *words[i] = rd_read_u32(&r);
     card->slice_bytes = rd_read_u64(&r);
@@ -52,6 +54,7 @@ static rondo_result make(const rondo_comm *comm, const rd_contact *contact, rd_c
                       .algo = (uint32_t)s->algo,
                       .numerics = (uint32_t)s->numerics,
                       .flat_ranks = (uint32_t)s->flat_ranks,
+                      .on_gpu = comm->device != NULL,
                       .slice_bytes = (uint64_t)s->slice_bytes,
                       .contact = *contact};
     RD_TRY(rd_transports_lacking(rd_forced_transport(comm), &card->lacking));

@@ -12,7 +12,7 @@
 
 /* What a rank tells all others; its bytes: docs/wire.md. */
 typedef struct rd_card {
-    uint32_t wire_version, channels, sockets, transport, algo, numerics, flat_ranks, lacking;
+    uint32_t wire_version, channels, sockets, transport, algo, numerics, flat_ranks, lacking, on_gpu;
     uint64_t slice_bytes;
     rd_place place;
     rd_contact contact;

@@ -14,6 +14,7 @@
  *   stop.c     how a communicator ends, once
  *   scaled.c   operators made at run time
  *   memory.c   rondo_mem_alloc and registration
+ *   device.c   the rank's GPU
  * and call.h has the files through which a call goes.
  */
 #ifndef RD_CORE_COMM_H
@@ -21,6 +22,7 @@
 
 #include "base/bell.h"
 #include "base/env.h"
+#include "base/gpu_mark.h"
 #include "base/status.h"
 #include "boot/boot.h"
 #include "core/call.h"
@@ -58,6 +60,19 @@ typedef struct rd_line {
     pthread_cond_t moved;
 } rd_line;
 
+/* Host memory that a GPU reaches, where what lies elsewhere stands for as long as an operation takes. */
+typedef struct rd_staged {
+    void *to, *from;
+    size_t bytes;
+} rd_staged;
+
+typedef struct rd_staging {
+    void *memory;
+    size_t room, used;
+    rd_staged *results; /* to be copied when it is done */
+    int count, results_room;
+} rd_staging;
+
 enum { RD_STARTING = 1, RD_STARTED = 2 };
 
 struct rondo_comm {
@@ -70,6 +85,11 @@ struct rondo_comm {
     pthread_t starter;
     bool made; /* its ranks know one another */
     bool finalized;
+
+    struct rd_device *device; /* the GPU that this rank uses; NULL: none */
+    bool cuda;                /* somebody in this process uses GPUs: pointers are looked at */
+    bool on_gpus;             /* some rank of this communicator uses one */
+    rd_staging stage[RD_LANES];
 
     rd_member *member;
     rondo_bell bell;

@@ -8,6 +8,7 @@
  *   4. a second exchange says what came of it, and is the barrier after which every rank may send
  */
 #include "core/card.h"
+#include "core/device.h"
 #include "core/edges.h"
 
 #include "base/log.h"
@@ -130,6 +131,10 @@ static rondo_result refuse_flat(const rd_connecting *c)
             "most, or unset RONDO_ALGO",
             algo, most, comm->size, RD_MAX_FLAT);
     for (int r = 0; r < comm->size; r++) {
+        if (c->cards[r].on_gpu) {
+            snprintf(why, sizeof why, "rank %d uses a GPU", r);
+            break;
+        }
         bool asked = is_remote(c->cards[r].transport);
         bool lacks = c->flat && r != comm->rank && !has(wire_out(comm, r, 0), RONDO_LINK_SLOTS | RONDO_LINK_RETURN);
         if (!asked && c->unix_ok[r] && !lacks) continue;
@@ -218,7 +223,8 @@ static rondo_result make_links(rd_connecting *c, rd_table *table)
             (unsigned char)(rd_cards_share_process(&c->cards[r], &c->cards[comm->rank]) ? RONDO_REACH_PROCESS
                             : c->unix_ok[r]                                             ? RONDO_REACH_HOST
                                                                                         : RONDO_REACH_NETWORK);
-        c->flat = c->flat && c->unix_ok[r] && !is_remote(c->cards[r].transport);
+        comm->on_gpus = comm->on_gpus || c->cards[r].on_gpu;
+        c->flat = c->flat && c->unix_ok[r] && !is_remote(c->cards[r].transport) && !c->cards[r].on_gpu;
     }
     long each = HOST_BYTES / FLAT_SLOTS / (comm->size - 1) / 4096 * 4096;
     c->flat_bytes = each < FLAT_LEAST ? FLAT_LEAST : (size_t)each;
@@ -259,8 +265,8 @@ out:
 void rd_comm_disconnect(rondo_comm *comm)
 {
     for (int i = 0; i < comm->size * RD_MAX_CHANNELS; i++) {
-        if (comm->out && comm->out[i].link) comm->out[i].link->ops->close(comm->out[i].link);
-        if (comm->in && comm->in[i].link) comm->in[i].link->ops->close(comm->in[i].link);
+        if (comm->out) rd_comm_close_link(comm, comm->out[i].link);
+        if (comm->in) rd_comm_close_link(comm, comm->in[i].link);
     }
     for (int ch = 0; ch < RD_MAX_CHANNELS; ch++) free(comm->wiring.scratch[ch]);
 }

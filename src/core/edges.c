@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "boot/wire.h"
+#include "core/device.h"
 #include "core/hello.h"
 #include "transport/transport.h"
 
@@ -174,5 +175,9 @@ rondo_result rd_edges_make(rd_edges *c)
     for (int i = 0; i < c->ins && result == RONDO_SUCCESS; i++) result = accept_link(c, &c->in[i]);
     for (int i = 0; i < c->outs && result == RONDO_SUCCESS; i++) result = complete_link(c, &c->out[i]);
     close_unanswered(c);
+    for (int i = 0; i < c->outs && result == RONDO_SUCCESS; i++)
+        result = rd_comm_adopt_link(c->comm, &c->out[i].wire->link, RD_SENDER);
+    for (int i = 0; i < c->ins && result == RONDO_SUCCESS; i++)
+        result = rd_comm_adopt_link(c->comm, &c->in[i].wire->link, RD_RECEIVER);
     return result;
 }

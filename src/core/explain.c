@@ -311,10 +311,19 @@ static rondo_result lost_link(rd_task *task, const rd_op *op, const char *what)
     return rd_comm_end(comm, RONDO_REMOTE_ERROR, message);
 }
 
+rondo_result rd_explain_gpu(rd_task *task)
+{
+    char what[RD_CALL_TEXT], message[RD_ERROR_BYTES];
+    describe_stuck(task, what);
+    snprintf(message, sizeof message, "%s failed: %.1600s", what, rd_last_error());
+    return rd_comm_end(task->comm, RONDO_UNHANDLED_CUDA_ERROR, message);
+}
+
 rondo_result rd_explain_failure(rd_task *task)
 {
     char what[RD_CALL_TEXT];
     const rd_op *op = describe_stuck(task, what);
+    if (op->engine_failed) return rd_explain_gpu(task);
     if (!op->failed)
         return rd_comm_end(task->comm, RONDO_INTERNAL_ERROR, "the executor's counters broke their inequality");
     return op->failure == RONDO_LINK_MISMATCH ? explain_mismatch(task, op, what) : lost_link(task, op, what);

@@ -145,6 +145,7 @@ static rondo_work *gather(const rondo_stream *stream)
 
 static rondo_result carry_out_here(rondo_work *work)
 {
+    RD_TRY(rd_work_order(work));
     for (int i = 0; i < work->task_count; i++) {
         work->tasks[i].keeps_error = true;
         rd_task_take_ticket(&work->tasks[i]);
@@ -228,12 +229,12 @@ static rondo_result run_calls(void)
             here = work;
             continue;
         }
-        rd_stream_submit(stream, work);
+        if (result == RONDO_SUCCESS) result = rd_stream_submit(stream, work);
         rd_work_drop(work);
     }
     free(works);
     if (n < 0) return RONDO_SYSTEM_ERROR;
-    if (here) result = carry_out_here(here);
+    if (here && result == RONDO_SUCCESS) result = carry_out_here(here);
     if (here && group->split_count) {
         rondo_result made = make_children();
         if (result == RONDO_SUCCESS)

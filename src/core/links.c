@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/device.h"
 #include "core/hello.h"
 
 #include "base/clock.h"
@@ -36,19 +37,14 @@ rondo_result rd_links_open(rondo_comm *comm)
     return rd_fail_errno("no memory for the links of %d ranks", comm->size);
 }
 
-static void close_link(rondo_link *link)
-{
-    if (link) link->ops->close(link);
-}
-
 /* After the member is closed: nothing arrives any more. */
 void rd_links_close(rondo_comm *comm)
 {
     rd_links *links = &comm->links;
     for (int i = 0; i < comm->size * RD_LANES; i++) {
-        if (links->out) close_link(links->out[i].link);
-        if (links->in) close_link(links->in[i].link);
-        if (links->arrived) close_link(atomic_load(&links->arrived[i]));
+        if (links->out) rd_comm_close_link(comm, links->out[i].link);
+        if (links->in) rd_comm_close_link(comm, links->in[i].link);
+        if (links->arrived) rd_comm_close_link(comm, atomic_load(&links->arrived[i]));
     }
     free(links->out);
     free(links->in);
@@ -164,6 +160,7 @@ rondo_result rd_links_make(rondo_comm *comm, rd_lane lane, int peer, int64_t dea
     if (result == RONDO_SUCCESS) result = await_answer(comm, fd, peer, &answer, deadline);
     if (result == RONDO_SUCCESS) result = transport->complete(link, &answer);
     if (!transport->sockets) close(fd);
+    if (result == RONDO_SUCCESS) result = rd_comm_adopt_link(comm, &link, RD_SENDER);
     if (result == RONDO_SUCCESS) {
         wire->link = link;
         return RONDO_SUCCESS;
@@ -213,6 +210,7 @@ static rondo_result accept_link(rondo_comm *comm, int peer, int fd, const rd_gre
     result = rd_hello_send(fd, transport, &spec, &answer, rd_now()); /* an empty socket has room for it */
     rd_offer_close(&answer);
     if (!transport->sockets) close(fd);
+    if (result == RONDO_SUCCESS) result = rd_comm_adopt_link(comm, link, RD_RECEIVER);
     if (result != RONDO_SUCCESS) (*link)->ops->close(*link);
     return result;
 }
@@ -230,7 +228,7 @@ void rd_links_greeted(void *context, int peer, int index, int fd, const rd_greet
         rd_log(RD_LOG_WARN, "rank %d: no link from rank %d: %s", comm->rank, peer, rd_last_error());
         return;
     }
-    close_link(atomic_exchange(&comm->links.arrived[index * comm->size + peer], link));
+    rd_comm_close_link(comm, atomic_exchange(&comm->links.arrived[index * comm->size + peer], link));
     atomic_store(&comm->woken, 1);
     rd_bell_ring(&comm->bell);
 }

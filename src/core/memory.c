@@ -5,6 +5,7 @@
 #include "base/memory.h"
 #include "base/process.h"
 #include "core/comm.h"
+#include "reduce/device.h"
 
 #include <stdlib.h>
 
@@ -15,28 +16,73 @@ typedef struct rd_registration {
     size_t bytes;
 } rd_registration;
 
+/* Memory of a GPU that rondo_mem_alloc returned. */
+typedef struct rd_on_gpu {
+    struct rd_on_gpu *next;
+    void *address;
+    int ordinal;
+} rd_on_gpu;
+
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 RD_HOLD_AT_FORK(lock)
 static rd_registration *registrations;
+static rd_on_gpu *on_gpus;
 
-static rondo_result mem_alloc(void **ptr, size_t bytes)
+static rondo_result alloc_on_gpu(void **ptr, size_t bytes, rd_device *device)
+{
+    rd_on_gpu *made = malloc(sizeof *made);
+    if (!made) return rd_fail_errno("rondo_mem_alloc: no memory for its own list");
+    rondo_result result = rd_device_alloc(device, bytes, ptr);
+    if (result != RONDO_SUCCESS) {
+        free(made);
+        return result;
+    }
+    pthread_mutex_lock(&lock);
+    *made = (rd_on_gpu){on_gpus, *ptr, rd_device_ordinal(device)};
+    on_gpus = made;
+    pthread_mutex_unlock(&lock);
+    return RONDO_SUCCESS;
+}
+
+/* NULL: it is none. */
+static rd_on_gpu *take_on_gpu(const void *ptr)
+{
+    pthread_mutex_lock(&lock);
+    rd_on_gpu **at = &on_gpus;
+    while (*at && (*at)->address != ptr) at = &(*at)->next;
+    rd_on_gpu *found = *at;
+    if (found) *at = found->next;
+    pthread_mutex_unlock(&lock);
+    return found;
+}
+
+static rondo_result mem_free(void *ptr)
+{
+    rd_on_gpu *found = take_on_gpu(ptr);
+    if (!found) return rd_memory_free(ptr);
+    rondo_result result = rd_device_free(found->ordinal, ptr);
+    free(found);
+    return result;
+}
+
+static rondo_result mem_alloc(void **ptr, size_t bytes, rondo_comm *comm)
 {
     if (!ptr)
         return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_mem_alloc: ptr is NULL; it must point to where the address goes");
     if (bytes > (size_t)PTRDIFF_MAX - 65536)
         return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_mem_alloc: bytes is %zu; it must be 0 to %zu", bytes,
                        (size_t)PTRDIFF_MAX - 65536);
-    return rd_memory_alloc(bytes, ptr);
+    return comm && comm->device ? alloc_on_gpu(ptr, bytes, comm->device) : rd_memory_alloc(bytes, ptr);
 }
 
 rondo_result rondo_mem_alloc(void **ptr, size_t bytes, rondo_comm *comm)
 {
-    return rd_comm_note(comm, mem_alloc(ptr, bytes));
+    return rd_comm_note(comm, mem_alloc(ptr, bytes, comm));
 }
 
 rondo_result rondo_mem_free(void *ptr, rondo_comm *comm)
 {
-    return rd_comm_note(comm, ptr ? rd_memory_free(ptr) : RONDO_SUCCESS);
+    return rd_comm_note(comm, ptr ? mem_free(ptr) : RONDO_SUCCESS);
 }
 
 /* Private pages cannot be shared on one host, and no other link there is can register memory yet: what is registered is

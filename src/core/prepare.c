@@ -2,10 +2,12 @@
  *
  * prepare.c - from a call to an operation: which algorithm, which plan, where the buffers are, what signature.
  */
+#include "core/device.h"
 #include "core/scaled.h"
 
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "reduce/device.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,12 +48,13 @@ static bool exchanges_by_ring(const rondo_comm *comm, size_t bytes)
     return comm->settings.algo == RD_ALGO_EXCHANGE || bytes <= EXCHANGE_PAIR;
 }
 
-/* On one host flat, and for a short message exchange; else, and where it is asked for, the ring. */
+/* On one host flat, and for a short message exchange; else, where some rank uses a GPU, and where it is asked for, the
+ * ring. */
 static rondo_algo algorithm(const rondo_comm *comm, rondo_collective collective, size_t bytes)
 {
     if (collective >= RONDO_COLL_GATHER) return RONDO_ALGO_PEERS;
     if (collective != RONDO_COLL_ALL_REDUCE) return RONDO_ALGO_RING;
-    if (!comm->wiring.flat_out) return exchanges_by_ring(comm, bytes) ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_RING;
+    if (!comm->wiring.flat_out || comm->on_gpus) return exchanges_by_ring(comm, bytes) ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_RING;
     size_t most = comm->crowded ? EXCHANGE_TURNS : EXCHANGE_MOST;
     bool brief = comm->settings.algo == RD_ALGO_EXCHANGE || bytes * (size_t)(comm->size - 1) <= most;
     return brief && bytes <= comm->wiring.flat_bytes && comm->settings.algo != RD_ALGO_FLAT ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_FLAT;
@@ -103,10 +106,11 @@ static bool is_small_all_reduce(const rd_call *call)
            call->count * rd_dtype_bytes(call->dtype) <= FUSE_EACH;
 }
 
-int rd_fusable(const rd_call *calls, int count)
+int rd_fusable(const rondo_comm *comm, const rd_call *calls, int count)
 {
     size_t bytes = 0;
     int n = 0;
+    if (comm->on_gpus) return 1; /* all ranks must, and a GPU's memory is not copied here */
     for (;
          n < count && is_small_all_reduce(&calls[n]) && calls[n].dtype == calls[0].dtype && calls[n].op == calls[0].op;
          n++)
@@ -228,6 +232,7 @@ rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
     op->reduction = reduction;
     op->wiring = &comm->wiring;
     set_buffers(comm, call, &op->buffers);
+    if (comm->device) RD_TRY(rd_place_call(comm, call));
     op->signature = signature_of(number, calls, count);
     op->trace = comm->trace;
     if (comm->trace) rd_trace_call(comm->trace, number, &op->plan, call->dtype, call->op, comm->wiring.channels);
@@ -260,7 +265,11 @@ static rondo_result copy_own(const rondo_comm *comm, const rd_call *calls, int c
             return rd_fail(RONDO_MISMATCH, "rank %d sends itself %zu %s and receives %zu %s", comm->rank,
                            calls[s].count, rd_dtype_name(calls[s].dtype), calls[r].count,
                            rd_dtype_name(calls[r].dtype));
-        if (calls[s].count) memmove(calls[r].recv, calls[s].send, bytes_of(&calls[s], 1));
+        if (!calls[s].count) continue;
+        if (calls[s].send_on_gpu || calls[r].recv_on_gpu)
+            RD_TRY(rd_device_move(comm->device, calls[r].recv, calls[s].send, bytes_of(&calls[s], 1)));
+        else
+            memmove(calls[r].recv, calls[s].send, bytes_of(&calls[s], 1));
     }
 }
 
@@ -290,7 +299,7 @@ rondo_result rd_prepare_messages(rondo_comm *comm, const rd_call *calls, int cou
     }
     *messages = n;
     rd_op_transfers(&comm->messages, comm->transfers[RD_LANE_MESSAGES], n);
-    return RONDO_SUCCESS;
+    return comm->device ? rd_place_messages(comm, calls) : RONDO_SUCCESS;
 }
 
 rondo_result rd_link_messages(rondo_comm *comm, int messages)

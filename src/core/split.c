@@ -6,6 +6,7 @@
 #include "core/split.h"
 
 #include "base/clock.h"
+#include "core/device.h"
 #include "core/group.h"
 
 #include <stdio.h>
@@ -18,14 +19,12 @@
 static rondo_result settings_for(rd_settings *settings, const rondo_comm *parent, const rondo_config *config,
                                  const char *function)
 {
-    if (config && config->device != RONDO_DEVICE_AUTO && config->device != RONDO_DEVICE_HOST)
-        return rd_fail(RONDO_INVALID_ARGUMENT,
-                       "%s: config->device is %d; this build runs on host memory only: RONDO_DEVICE_AUTO "
-                       "(-1) or RONDO_DEVICE_HOST (-2)",
-                       function, config->device);
-    if (config) return rd_settings_load(settings, config);
-    *settings = parent->settings;
-    return RONDO_SUCCESS;
+    if (!config) {
+        *settings = parent->settings;
+        return RONDO_SUCCESS;
+    }
+    RD_TRY(rd_settings_load(settings, config));
+    return rd_device_choose(function, settings);
 }
 
 static rondo_result derive(rd_child *child, const uint64_t salt[3])
@@ -164,9 +163,8 @@ rondo_result rondo_comm_split(rondo_comm *comm, int color, int key, rondo_comm *
             rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_split: comm is NULL; it must come from a rondo_init call"));
     rondo_result result = new_split(&split, comm, color, key, out, config);
     if (result != RONDO_SUCCESS) return rd_group_note(rd_comm_note(comm, result));
-    rd_call call = {
-        "rondo_comm_split", RONDO_COLL_ALL_GATHER, split->mine, split->all, 2, RONDO_INT32, RONDO_SUM, 0, false,
-        RD_KIND_SPLIT, 0};
+    rd_call call = {"rondo_comm_split", RONDO_COLL_ALL_GATHER, split->mine, split->all, 2, RONDO_INT32, RONDO_SUM, 0, false,
+                    RD_KIND_SPLIT, 0, false, false};
     bool kept = rd_group_is_open();
     result = rd_call_run(comm, &call, NULL);
     if (result == RONDO_SUCCESS && kept) return rd_group_note(rd_group_add_split(split));

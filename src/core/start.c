@@ -4,6 +4,7 @@
  * since each waits for all others: they start in the background, and the caller waits for all.
  */
 #include "core/start.h"
+#include "core/device.h"
 
 #include "base/clock.h"
 #include "base/process.h"
@@ -89,6 +90,7 @@ static rondo_result join(rondo_comm *comm, const rd_job *job)
     RD_TRY(rd_member_open(&member, job, &comm->settings, &contact, &member_ops, comm));
     rd_comm_set_member(comm, member);
     if (rd_comm_stopped(comm)) return rd_fail(RONDO_ABORTED, "%s", comm->stop.text);
+    RD_TRY(rd_comm_open_device(comm));
     RD_TRY(rd_table_open(&table, job, &comm->settings, deadline, &comm->stop.word));
     rondo_result result = rd_comm_connect(comm, table, &contact, deadline);
     rd_table_close(table);
@@ -241,22 +243,13 @@ rondo_result rd_start_all(const rd_start *starts, int n, const rd_watch_starts *
 
 /* ---- the calls ---- */
 
-static rondo_result check_device(int device)
-{
-    if (device == RONDO_DEVICE_AUTO || device == RONDO_DEVICE_HOST) return RONDO_SUCCESS;
-    return rd_fail(RONDO_INVALID_ARGUMENT,
-                   "device is %d; this build runs on host memory only: RONDO_DEVICE_AUTO (-1) or "
-                   "RONDO_DEVICE_HOST (-2)",
-                   device);
-}
-
 rondo_result rd_start_prepare(rd_start *start, const rondo_config *config, const char *function, rondo_comm **comm)
 {
     if (!comm)
         return rd_fail(RONDO_INVALID_ARGUMENT, "%s: comm is NULL; it must point to where the handle goes", function);
     if (!rd_launch_is_first()) rd_settings_hush();
     RD_TRY(rd_settings_load(&start->settings, config));
-    RD_TRY(check_device(config ? config->device : RONDO_DEVICE_AUTO));
+    RD_TRY(rd_device_choose(function, &start->settings));
     start->out = comm;
     start->background = rd_config_background(config);
     rd_reduction probe; /* RONDO_CPU may ask for what this machine lacks: better now than in the first call */
@@ -306,7 +299,6 @@ static rondo_result start_ranks(rondo_comm **comms, int n, const int *devices)
     if (!comms)
         return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_init_all: comms is NULL; it must point to room for n handles");
     RD_TRY(rd_check_world("rondo_init_all", n, 0));
-    for (int r = 0; devices && r < n; r++) RD_TRY(check_device(devices[r]));
     RD_TRY(rondo_get_unique_id(&id));
     RD_TRY(rondo_group_start());
     for (int r = 0; r < n; r++) {

@@ -9,6 +9,9 @@
  */
 #include "core/stream.h"
 
+#include "core/cuda_stream.h"
+#include "core/device.h"
+
 #include "base/process.h"
 #include "base/thread.h"
 
@@ -19,6 +22,7 @@
 
 struct rondo_stream {
     rondo_stream *next; /* of all that live */
+    rd_cuda_stream *cuda; /* in whose order it stands; NULL: in nobody's */
     int generation;
     pthread_t thread;
     pthread_mutex_t lock;
@@ -89,6 +93,7 @@ static void *run(void *argument)
         stream->first = work->next;
         if (!stream->first) stream->last = NULL;
         stream->done++;
+        if (stream->cuda) rd_cuda_stream_done(stream->cuda, stream->done);
         pthread_cond_broadcast(&stream->changed);
         rd_work_drop(work);
     }
@@ -98,19 +103,24 @@ static void *run(void *argument)
 
 /* ---- What users do with it ---- */
 
-rondo_result rondo_stream_create(rondo_stream **stream, rondo_comm *comm)
+static rondo_result check_new(rondo_stream *const *stream, const rondo_comm *comm, const char *function)
 {
     if (!stream)
-        return rd_fail(RONDO_INVALID_ARGUMENT,
-                       "rondo_stream_create: stream is NULL; it must point to where the handle goes");
-    if (comm) RD_TRY(rd_check_process(comm, "rondo_stream_create"));
+        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: stream is NULL; it must point to where the handle goes", function);
+    return comm ? rd_check_process(comm, function) : RONDO_SUCCESS;
+}
+
+/* Takes cuda over when it succeeds. */
+static rondo_result create(rondo_stream **stream, rd_cuda_stream *cuda, const char *function)
+{
     rondo_stream *made = calloc(1, sizeof *made);
-    if (!made) return rd_fail_errno("rondo_stream_create: no memory");
+    if (!made) return rd_fail_errno("%s: no memory", function);
     made->generation = rd_generation();
+    made->cuda = cuda;
     pthread_mutex_init(&made->lock, NULL);
     pthread_cond_init(&made->changed, NULL);
     if ((errno = rd_thread_start(&made->thread, "rondo-stream", run, made))) {
-        rondo_result result = rd_fail_errno("rondo_stream_create: no thread for a stream");
+        rondo_result result = rd_fail_errno("%s: no thread for a stream", function);
         pthread_cond_destroy(&made->changed);
         pthread_mutex_destroy(&made->lock);
         free(made);
@@ -124,9 +134,36 @@ rondo_result rondo_stream_create(rondo_stream **stream, rondo_comm *comm)
     return RONDO_SUCCESS;
 }
 
-void rd_stream_submit(rondo_stream *stream, rondo_work *work)
+rondo_result rondo_stream_create(rondo_stream **stream, rondo_comm *comm)
+{
+    RD_TRY(check_new(stream, comm, "rondo_stream_create"));
+    return create(stream, NULL, "rondo_stream_create");
+}
+
+rondo_result rondo_stream_from_cuda(rondo_stream **stream, void *cuda_stream, rondo_comm *comm)
+{
+    rd_cuda_stream *cuda;
+    RD_TRY(check_new(stream, comm, "rondo_stream_from_cuda"));
+    RD_TRY(rd_cuda_stream_open(&cuda, cuda_stream, comm));
+    rondo_result result = create(stream, cuda, "rondo_stream_from_cuda");
+    if (result != RONDO_SUCCESS) rd_cuda_stream_close(cuda);
+    return result;
+}
+
+/* Its place among what GPUs are given. Under the lock. */
+static rondo_result order(rondo_stream *stream, rondo_work *work)
+{
+    return stream->cuda ? rd_cuda_stream_order(stream->cuda, work, stream->given + 1) : rd_work_order(work);
+}
+
+rondo_result rd_stream_submit(rondo_stream *stream, rondo_work *work)
 {
     pthread_mutex_lock(&stream->lock);
+    rondo_result result = order(stream, work);
+    if (result != RONDO_SUCCESS) {
+        pthread_mutex_unlock(&stream->lock);
+        return result;
+    }
     for (int i = 0; i < work->task_count; i++) rd_task_queue(&work->tasks[i]);
     if (stream->last)
         stream->last->next = work;
@@ -140,6 +177,7 @@ void rd_stream_submit(rondo_stream *stream, rondo_work *work)
     pthread_cond_broadcast(&stream->changed);
     pthread_mutex_unlock(&stream->lock);
     if (before) rd_work_drop(before);
+    return RONDO_SUCCESS;
 }
 
 /* Tells of a failure once. Under the lock. */
@@ -210,6 +248,7 @@ rondo_result rondo_stream_destroy(rondo_stream *stream)
     pthread_mutex_unlock(&stream->lock);
     pthread_join(stream->thread, NULL);
     if (stream->latest) rd_work_drop(stream->latest);
+    if (stream->cuda) rd_cuda_stream_close(stream->cuda);
     result = tell(stream);
     pthread_cond_destroy(&stream->changed);
     pthread_mutex_destroy(&stream->lock);

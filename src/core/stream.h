@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * stream.h - calls that run later, on a thread.
- *   stream.c  a stream: a line of works and the thread that drives them
+ *   stream.c  a stream: a line of works and the thread that drives them; cuda_stream.h: one in a CUDA stream
  *   work.c    a work: what was given to a stream in one go, until nobody asks for it any more
  */
 #ifndef RD_CORE_STREAM_H
@@ -33,6 +33,8 @@ rondo_work *rd_work_new(int tasks, int calls);
 /* On the stream's thread: drives its tasks to their end, says so to all who wait for it. */
 void rd_work_carry_out(rondo_work *work);
 void rd_work_drop(rondo_work *work);
+/* Its tasks shall begin after what their GPUs' legacy streams have been given, where that matters. */
+rondo_result rd_work_order(rondo_work *work);
 /* The caller is the function of a work: it must not wait for what the same stream would have to do first. */
 bool rd_work_in_then(void);
 
@@ -41,7 +43,7 @@ bool rd_work_in_then(void);
 /* RONDO_INVALID_ARGUMENT unless it came from rondo_stream_create and lives. NULL is fine. */
 rondo_result rd_stream_check(const rondo_stream *stream, const char *function);
 /* Gives its tasks their tickets and appends it. The caller keeps its own use of the work, and is inside a call of all
- * communicators concerned. */
-void rd_stream_submit(rondo_stream *stream, rondo_work *work);
+ * communicators concerned. On failure nothing was appended. */
+rondo_result rd_stream_submit(rondo_stream *stream, rondo_work *work);
 
 #endif

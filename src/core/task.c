@@ -3,7 +3,7 @@
  * task.c - what runs on a communicator as one unit, and whose turn it is. Tasks of one communicator run one at a time,
  * in the order in which they were made, whichever threads drive them.
  */
-#include "core/comm.h"
+#include "core/device.h"
 
 #include <sched.h>
 #include <string.h>
@@ -23,6 +23,7 @@ void rd_task_init(rd_task *task, rondo_comm *comm, const rd_call *calls, int cou
     task->deadline = task->warn_at = 0;
     task->moved = 0;
     task->error = NULL;
+    task->mark = NULL;
     task->next = NULL;
     atomic_init(&task->claimed, RD_CLAIM_NONE);
 }
@@ -75,6 +76,7 @@ static void end_idle(rd_task *task, rondo_result stop)
 {
     rd_line *line = &task->comm->line;
     task->error = strdup(task->comm->stop.text);
+    rd_gpu_mark_drop(task->mark);
     task->result = stop;
     atomic_store_explicit(&task->claimed, RD_CLAIM_ENDED, memory_order_release);
     pass_turn(line, true);
@@ -160,7 +162,7 @@ static void skip_messages(rd_task *task)
 static rd_progress start_next(rd_task *task)
 {
     rondo_comm *comm = task->comm;
-    task->fused = task->count == 1 ? 1 : rd_fusable(task->calls + task->at, task->count - task->at);
+    task->fused = task->count == 1 ? 1 : rd_fusable(comm, task->calls + task->at, task->count - task->at);
     if (!task->passing) task->deadline = 0;                       /* messages have waited all along */
     atomic_store_explicit(&comm->woken, 1, memory_order_relaxed); /* who left before this call matters, too */
     /* First, since it may take a while to reach a peer: until then this rank would pass for one that has not called. */
@@ -216,6 +218,7 @@ static rd_progress advance_collectives(rd_task *task)
     rd_progress progress = rd_op_advance(&comm->op);
     if (progress != RD_DONE) return progress;
     rd_unfuse(comm, task->calls + task->at, task->fused);
+    if (comm->device) rd_place_back(comm, RD_LANE_COLLECTIVES);
     rd_member_completed(comm->member, comm->calls);
     end_running(task, RONDO_SUCCESS);
     task->at += task->fused;
@@ -259,6 +262,7 @@ static rd_progress advance_messages(rd_task *task)
     rondo_comm *comm = task->comm;
     if (awaits_links(&comm->messages)) take_links(comm, &comm->messages, RD_LANE_MESSAGES);
     rd_progress progress = rd_op_advance(&comm->messages);
+    if (progress == RD_DONE && comm->device) rd_place_back(comm, RD_LANE_MESSAGES);
     if (progress == RD_DONE) end_messages(task, RONDO_SUCCESS);
     return progress;
 }
@@ -269,7 +273,8 @@ int rd_task_bereft(const rd_task *task)
     for (int i = 0; task->passing && i < task->messages; i++) {
         const rd_transfer *t = &comm->messages.transfers[i];
         /* What is still in a socket arrives before its end does, which the link tells. */
-        if (t->wire->link && !(t->wire->link->caps & RONDO_LINK_SLOTS)) continue;
+        if (t->wire->link && (t->wire->link->caps & (RONDO_LINK_SLOTS | RONDO_LINK_STAGED)) != RONDO_LINK_SLOTS)
+            continue;
         if (t->done < t->slices && rd_member_is_gone(comm->member, t->peer)) return t->peer;
     }
     return -1;
@@ -326,6 +331,7 @@ void rd_task_finish(rd_task *task, rondo_result result)
 {
     end_running(task, result);
     end_messages(task, result);
+    rd_gpu_mark_drop(task->mark);
     if (result != RONDO_SUCCESS) rd_record_write(task->comm);
     if (result != RONDO_SUCCESS && task->keeps_error) task->error = strdup(task->comm->stop.text);
     task->result = result;

@@ -6,18 +6,21 @@
  *
  * One task or several, on as many communicators: they take turns, and with several a sleep ends when any bell rings.
  */
-#include "core/comm.h"
+#include "core/device.h"
 
 #include "base/clock.h"
 #include "base/log.h"
+#include "reduce/device.h"
 
 #include <limits.h>
 #include <sched.h>
+#include <time.h>
 
 #define YIELDS      64         /* after the spinning, before the first sleep */
 #define WITHDRAW_NS 1000000000 /* how long a failed call waits for a peer to leave the caller's buffers */
 #define LOOK_MOVES  4096       /* a busy call looks at the clock once in so many moves */
 #define LOOK_NS     1000000000 /* a sleep's longest: a lost wake-up would cost this, not the job */
+#define NAP_NS      50000      /* a sleep beside a GPU, which rings no bell */
 #define TURN_NS     1000000    /* a sleep's longest while some task waits for its turn, which rings no bell */
 
 static void relax(void)
@@ -31,15 +34,15 @@ static void relax(void)
 
 /* ---- One task ---- */
 
-/* The caller's buffers are the caller's again when the call returns, also when it failed. A peer is inside them for no
- * longer than a slice takes; one that was stopped there is not waited for. */
-static void take_back(rondo_comm *comm)
+/* The caller's buffers are the caller's again when the call returns, also when it failed. A peer, or this rank's GPU,
+ * is inside them for no longer than a slice takes; one that was stopped there is not waited for. */
+static void take_back(rondo_comm *comm, rd_op *op)
 {
     int64_t until = rd_now() + WITHDRAW_NS;
-    while (!rd_op_withdraw(&comm->op)) {
+    while (!rd_op_withdraw(op)) {
         if (rd_now() > until) {
-            rd_log(RD_LOG_WARN, "rank %d: a peer that stands still may yet write to the buffers of the failed call",
-                   comm->rank);
+            rd_log(RD_LOG_WARN, "rank %d: %s that stands still may yet write to the buffers of the failed call",
+                   comm->rank, op->engine ? "a GPU" : "a peer");
             return;
         }
         sched_yield();
@@ -48,7 +51,8 @@ static void take_back(rondo_comm *comm)
 
 static void finish(rd_task *task, rondo_result result)
 {
-    if (result != RONDO_SUCCESS && task->running) take_back(task->comm);
+    if (result != RONDO_SUCCESS && task->running) take_back(task->comm, &task->comm->op);
+    if (result != RONDO_SUCCESS && task->passing) take_back(task->comm, &task->comm->messages);
     rd_task_finish(task, result);
 }
 
@@ -114,6 +118,7 @@ static bool look_at(rd_task *task)
             finish(task, stop);
             return true;
         }
+        if (task->mark && !rd_gpu_mark_passed(task->mark)) return false;
         atomic_store_explicit(&comm->woken, 1, memory_order_relaxed); /* who left before it began matters, too */
     }
     rd_progress progress = rd_task_advance(task);
@@ -187,6 +192,21 @@ static void sleep_on_all(rd_task *const *tasks, int n, rondo_bell **bells)
     if (failed) finish(failed, result == RONDO_IN_PROGRESS ? rd_explain_failure(failed) : result);
 }
 
+/* While some task waits for its GPU. Whether that still works is asked less often than how far it is. */
+static bool nap_beside_gpu(rd_task *const *tasks, int n)
+{
+    bool any = false;
+    for (int i = 0; i < n; i++) {
+        rd_task *task = tasks[i];
+        if (task->result != RONDO_IN_PROGRESS || !rd_task_on_gpu(task)) continue;
+        rd_engine *engine = task->started ? rd_device_engine(task->comm->device) : NULL;
+        if (engine && engine->ops->check(engine) != RONDO_SUCCESS) finish(task, rd_explain_gpu(task));
+        any = true;
+    }
+    if (any) nanosleep(&(struct timespec){0, NAP_NS}, NULL);
+    return any;
+}
+
 /* Nothing happened for a while: look at the clock and at the control plane, then sleep. */
 static void wait_for_all(rd_task *const *tasks, int n, rondo_bell **bells)
 {
@@ -197,6 +217,7 @@ static void wait_for_all(rd_task *const *tasks, int n, rondo_bell **bells)
         finish(tasks[i], result);
         return;
     }
+    if (nap_beside_gpu(tasks, n)) return;
     if (n == 1)
         sleep_on_one(tasks[0]);
     else

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "core/device.h"
 #include "core/stream.h"
 
 #include "base/clock.h"
@@ -50,6 +51,17 @@ void rd_work_drop(rondo_work *work)
 bool rd_work_in_then(void)
 {
     return in_then;
+}
+
+rondo_result rd_work_order(rondo_work *work)
+{
+    rondo_result result = RONDO_SUCCESS;
+    for (int i = 0; i < work->task_count && result == RONDO_SUCCESS; i++) result = rd_task_order(&work->tasks[i]);
+    for (int i = 0; i < work->task_count && result != RONDO_SUCCESS; i++) {
+        rd_gpu_mark_drop(work->tasks[i].mark);
+        work->tasks[i].mark = NULL;
+    }
+    return result;
 }
 
 /* Those that are this thread's to drive, in the first places of `mine`. */

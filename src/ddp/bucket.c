@@ -78,7 +78,7 @@ static rondo_result allocate(const rondo_ddp *ddp, layout *l)
         if (is_compressed(ddp, l->bucket[b].dtype)) narrow += whole_lines(elements * rd_dtype_bytes(compressed(ddp)));
     }
     void *slab = NULL;
-    RD_TRY(rondo_mem_alloc(&slab, wide, ddp->comm));
+    RD_TRY(rondo_mem_alloc(&slab, wide, NULL));
     l->slab = slab;
     if (narrow && !(l->narrow = calloc(1, narrow)))
         return rd_fail_errno("no memory for %zu bytes of compressed gradients", narrow);

@@ -178,8 +178,12 @@ rondo_result rd_device_open(rd_device **device, int ordinal)
     if (!made) return rd_fail_errno("no memory for a rank on GPU %d", ordinal);
     made->engine.ops = &rd_device_engine_ops;
     rondo_result result = rd_gpu_take(&made->gpu, ordinal);
-    if (result == RONDO_SUCCESS) result = open_stream(made);
     if (result != RONDO_SUCCESS) {
+        free(made);
+        return result;
+    }
+    rd_gpu_marks_init(&made->legacy, made->gpu->context, ordinal);
+    if ((result = open_stream(made)) != RONDO_SUCCESS) {
         rd_device_close(made);
         return result;
     }
@@ -191,7 +195,8 @@ void rd_device_close(rd_device *device)
 {
     if (!device) return;
     const struct rd_gpu_driver *driver = rd_gpu_driver();
-    if (device->gpu && driver && rd_gpu_push(device->gpu) == RONDO_SUCCESS) {
+    rd_gpu_marks_destroy(&device->legacy);
+    if (rd_gpu_push(device->gpu) == RONDO_SUCCESS) {
         if (device->stream) {
             driver->cuStreamSynchronize(device->stream);
             driver->cuStreamDestroy(device->stream);
@@ -201,7 +206,7 @@ void rd_device_close(rd_device *device)
             if (device->events[i]) driver->cuEventDestroy(device->events[i]);
         rd_gpu_pop();
     }
-    if (device->gpu && driver) rd_gpu_drop(device->gpu);
+    rd_gpu_drop(device->gpu);
     free(device);
 }
 

@@ -11,7 +11,7 @@
 #ifndef RD_REDUCE_DEVICE_H
 #define RD_REDUCE_DEVICE_H
 
-#include "base/gpu.h"
+#include "base/gpu_mark.h"
 #include "reduce/engine.h"
 
 typedef struct rd_device rd_device;
@@ -76,6 +76,7 @@ struct rd_device {
     rd_cu_event events[RD_MARKS];
     uint64_t marks[RD_MARKS]; /* their tickets */
     uint64_t marked, passed;  /* so many were set, and have come */
+    rd_gpu_marks legacy;      /* for the legacy stream of its context, where the caller's work may be */
 };
 
 extern const struct rd_engine_ops rd_device_engine_ops;

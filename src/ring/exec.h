@@ -196,8 +196,7 @@ typedef struct rd_op {
     rd_trace *trace; /* NULL: none */
     struct rd_hier *hier;  /* of a hierarchical one: the caller's, for all such operations of his */
     const rd_stage *stage; /* of a stage of one; else NULL */
-    rd_engine
-        *engine; /* carries out the passes, on links that all have slots; NULL: the caller's thread does, at once */
+    rd_engine *engine; /* carries out the passes, on links that all have slots; NULL: the caller, at once */
     enum rd_executor by; /* who carries out the plan */
     size_t slice_elements;
     int block;

@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include "core/device.h"
+
+#include "base/dtype.h"
+#include "base/log.h"
+#include "reduce/device.h"
+#include "reduce/image.h"
+#include "transport/transport.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Which ---- */
+
+rondo_result rd_device_choose(const char *function, rd_settings *settings)
+{
+    bool kernels = rd_kernel_image_end - rd_kernel_image > 0;
+    if (settings->device == RONDO_DEVICE_AUTO) {
+        int current = kernels ? rd_device_current() : -1;
+        settings->device = current >= 0 ? current : RONDO_DEVICE_HOST;
+    }
+    if (settings->device == RONDO_DEVICE_HOST) return RONDO_SUCCESS;
+    const char *why = rd_gpu_absent();
+    if (why)
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "%s: device is %ld, but there is no GPU: %s; use RONDO_DEVICE_AUTO (-1) or RONDO_DEVICE_HOST "
+                       "(-2), or RONDO_DEVICE=auto or host where that is set",
+                       function, settings->device, why);
+    int count = rd_gpu_count();
+    if (settings->device < count) return RONDO_SUCCESS;
+    return rd_fail(
+        RONDO_INVALID_ARGUMENT,
+        "%s: device is %ld; this process sees %d GPU%s, numbered from 0 (CUDA_VISIBLE_DEVICES hides others); "
+        "RONDO_DEVICE_HOST (-2) uses none",
+        function, settings->device, count, count == 1 ? "" : "s");
+}
+
+rondo_result rd_comm_open_device(rondo_comm *comm)
+{
+    comm->cuda = comm->settings.device >= 0 || rd_gpu_in_use();
+    if (comm->settings.device < 0) return RONDO_SUCCESS;
+    RD_TRY(rd_device_open(&comm->device, (int)comm->settings.device));
+    rd_log(RD_LOG_INFO, "rank %d: uses GPU %ld", comm->rank, comm->settings.device);
+    return RONDO_SUCCESS;
+}
+
+void rd_comm_close_device(rondo_comm *comm)
+{
+    for (int lane = 0; lane < RD_LANES; lane++) {
+        if (comm->device) rd_device_free_host(comm->device, comm->stage[lane].memory);
+        free(comm->stage[lane].results);
+    }
+    rd_device_close(comm->device);
+}
+
+/* ---- Links ---- */
+
+rondo_result rd_comm_adopt_link(rondo_comm *comm, rondo_link **link, int side)
+{
+    void *base;
+    size_t bytes;
+    if (!comm->device) return RONDO_SUCCESS;
+    if (!((*link)->caps & RONDO_LINK_SLOTS)) {
+        rondo_link *staged = rd_stage_wrap(*link, side);
+        if (!staged) return RONDO_SYSTEM_ERROR;
+        *link = staged;
+    }
+    if (rd_link_memory(*link, &base, &bytes)) return rd_device_pin(comm->device, base, bytes);
+    return rd_fail(RONDO_INVALID_USAGE,
+                   "rank %d uses GPU %d, which does not reach the slots of its %s link with rank %d; use another "
+                   "RONDO_TRANSPORT, or RONDO_DEVICE=host",
+                   comm->rank, rd_device_ordinal(comm->device), (*link)->ops->name, (*link)->peer);
+}
+
+void rd_comm_close_link(rondo_comm *comm, rondo_link *link)
+{
+    void *base;
+    size_t bytes;
+    if (!link) return;
+    if (comm->device && rd_link_memory(link, &base, &bytes)) rd_device_unpin(base);
+    link->ops->close(link);
+}
+
+/* ---- Where buffers lie ---- */
+
+static rondo_result locate(const rondo_comm *comm, const rd_call *call, const char *name, const void *ptr, size_t bytes,
+                           bool *on_gpu)
+{
+    int ordinal = comm->device ? rd_device_ordinal(comm->device) : -1, owner = -1;
+    *on_gpu = false;
+    if (!bytes) return RONDO_SUCCESS;
+    rd_reach reach = rd_device_reach(ordinal, ptr, bytes, &owner);
+    *on_gpu = reach == RD_REACH_GPU;
+    if (reach != RD_REACH_OTHER) return RONDO_SUCCESS;
+    char uses[64] = "host memory";
+    if (ordinal >= 0) snprintf(uses, sizeof uses, "GPU %d", ordinal);
+    return rd_fail(RONDO_INVALID_ARGUMENT,
+                   "%s: %s is %p, memory of GPU %d, and rank %d of this communicator uses %s; make one with "
+                   "config.device = %d",
+                   call->name, name, ptr, owner, comm->rank, uses, owner);
+}
+
+rondo_result rd_call_locate(const rondo_comm *comm, rd_call *call)
+{
+    size_t sends, receives;
+    rd_call_ranges(comm, call, &sends, &receives);
+    RD_TRY(locate(comm, call, "send", call->send, sends, &call->send_on_gpu));
+    return locate(comm, call, "recv", call->recv, receives, &call->recv_on_gpu);
+}
+
+rondo_result rd_task_order(rd_task *task)
+{
+    rondo_comm *comm = task->comm;
+    bool any = false;
+    if (!comm->device) return RONDO_SUCCESS;
+    for (int i = 0; i < task->count; i++) any = any || task->calls[i].send_on_gpu || task->calls[i].recv_on_gpu;
+    return any ? rd_gpu_mark_set(&comm->device->legacy, RD_CU_STREAM_LEGACY, &task->mark) : RONDO_SUCCESS;
+}
+
+bool rd_task_on_gpu(const rd_task *task)
+{
+    if (!task->started) return task->mark && rd_task_is_next(task);
+    rd_engine *engine = task->comm->device ? rd_device_engine(task->comm->device) : NULL;
+    return engine && !rd_engine_done(engine, engine->given);
+}
+
+/* ---- Staging ---- */
+
+/* Room for `bytes` that the GPU reaches. */
+static rondo_result make_room(rondo_comm *comm, rd_staging *stage, size_t bytes)
+{
+    stage->used = 0;
+    stage->count = 0;
+    if (bytes <= stage->room) return RONDO_SUCCESS;
+    rd_device_free_host(comm->device, stage->memory);
+    stage->memory = NULL;
+    stage->room = 0;
+    RD_TRY(rd_device_alloc_host(comm->device, bytes, &stage->memory));
+    stage->room = bytes;
+    return RONDO_SUCCESS;
+}
+
+static void *take(rd_staging *stage, size_t bytes)
+{
+    void *at = (unsigned char *)stage->memory + stage->used;
+    stage->used += (bytes + 63) / 64 * 64;
+    return at;
+}
+
+static void *stage_input(rd_staging *stage, const void *from, size_t bytes)
+{
+    return memcpy(take(stage, bytes), from, bytes);
+}
+
+static void *stage_output(rd_staging *stage, void *to, size_t bytes)
+{
+    void *at = take(stage, bytes);
+    stage->results[stage->count++] = (rd_staged){.to = to, .from = at, .bytes = bytes};
+    return at;
+}
+
+static rondo_result room_for_results(rd_staging *stage, int count)
+{
+    if (count <= stage->results_room) return RONDO_SUCCESS;
+    rd_staged *results = realloc(stage->results, (size_t)count * sizeof *results);
+    if (!results) return rd_fail_errno("no memory for a list of %d staged results", count);
+    stage->results = results;
+    stage->results_room = count;
+    return RONDO_SUCCESS;
+}
+
+/* Where a GPU reaches neither buffer the CPU carries it out, which reaches all slots. */
+rondo_result rd_place_call(rondo_comm *comm, const rd_call *call)
+{
+    rd_op *op = &comm->op;
+    rd_staging *stage = &comm->stage[RD_LANE_COLLECTIVES];
+    size_t sends, receives;
+    stage->count = 0;
+    op->engine = call->send_on_gpu || call->recv_on_gpu ? rd_device_engine(comm->device) : NULL;
+    if (!op->engine) return RONDO_SUCCESS;
+    rd_call_ranges(comm, call, &sends, &receives);
+    if (call->send_on_gpu) sends = 0;
+    if (call->recv_on_gpu) receives = 0;
+    if (!sends && !receives) return RONDO_SUCCESS;
+    RD_TRY(room_for_results(stage, 1));
+    RD_TRY(make_room(comm, stage, sends + receives + 128));
+    if (sends) op->buffers.input = stage_input(stage, call->send, sends);
+    if (receives) op->buffers.output = stage_output(stage, call->recv, receives);
+    return RONDO_SUCCESS;
+}
+
+rondo_result rd_place_messages(rondo_comm *comm, const rd_call *calls)
+{
+    rd_op *op = &comm->messages;
+    rd_staging *stage = &comm->stage[RD_LANE_MESSAGES];
+    size_t plain = 0;
+    bool any = false;
+    stage->count = 0;
+    for (int i = 0; i < op->transfer_count; i++) {
+        const rd_call *call = &calls[op->transfers[i].step];
+        if (call->send_on_gpu || call->recv_on_gpu)
+            any = true;
+        else
+            plain += op->transfers[i].bytes + 64;
+    }
+    op->engine = any ? rd_device_engine(comm->device) : NULL;
+    if (!any || !plain) return RONDO_SUCCESS;
+    RD_TRY(room_for_results(stage, op->transfer_count));
+    RD_TRY(make_room(comm, stage, plain));
+    for (int i = 0; i < op->transfer_count; i++) {
+        rd_transfer *t = &op->transfers[i];
+        const rd_call *call = &calls[t->step];
+        if (call->send_on_gpu || call->recv_on_gpu || !t->bytes) continue;
+        t->at = t->sends ? stage_input(stage, t->at, t->bytes) : stage_output(stage, t->at, t->bytes);
+    }
+    return RONDO_SUCCESS;
+}
+
+void rd_place_back(rondo_comm *comm, rd_lane lane)
+{
+    rd_staging *stage = &comm->stage[lane];
+    for (int i = 0; i < stage->count; i++)
+        memcpy(stage->results[i].to, stage->results[i].from, stage->results[i].bytes);
+    stage->count = 0;
+}

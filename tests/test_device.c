@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Ranks on GPUs: every collective, messages, all kinds of memory, over every kind of link, with ranks on the host among
+ * them. Over the simulated driver, or with CUDASIM=off on what GPUs there are.
+ */
+#include "test.h"
+
+#include "base/dtype.h"
+#include "elements.h"
+#include "gpu_kit.h"
+#include "on_cudasim.h"
+#include "ranks.h"
+#include "reduce/image.h"
+
+#include <pthread.h>
+
+/* ---- Buffers ---- */
+
+enum kind { PLAIN, PINNED, MANAGED, DEVICE, KINDS };
+static const char *const kind_names[KINDS] = {"plain", "pinned", "managed", "device"};
+
+/* A driver call that must succeed, in a rank. */
+#define GPU(function, ...)                                                                                             \
+    do {                                                                                                               \
+        rd_cu_result gpu_result_ = rd_gpu_driver()->function(__VA_ARGS__);                                             \
+        CHECK(gpu_result_ == RD_CU_SUCCESS, "%s: error %u", #function, gpu_result_);                                   \
+    } while (0)
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        rondo_result ok_result_ = (call);                                                                              \
+        CHECK(ok_result_ == RONDO_SUCCESS, "%s: %s", rondo_result_string(ok_result_), rondo_last_error(NULL));         \
+    } while (0)
+
+enum { MARGIN = 64, GUARD = 0xa5 };
+
+/* `bytes` of memory, `shift` off alignment, between guards; `here` is where the CPU fills it in and looks at it. */
+typedef struct buffer {
+    enum kind kind;
+    size_t bytes;
+    unsigned char *base, *at, *here;
+} buffer;
+
+static void get(buffer *b)
+{
+    if (b->kind == DEVICE) {
+        GPU(cuMemcpyAsync, (uintptr_t)b->here, (uintptr_t)b->base, b->bytes + 2 * MARGIN, RD_CU_STREAM_LEGACY);
+        GPU(cuStreamSynchronize, RD_CU_STREAM_LEGACY);
+    }
+}
+
+static void put(buffer *b)
+{
+    if (b->kind == DEVICE)
+        GPU(cuMemcpyAsync, (uintptr_t)b->base, (uintptr_t)b->here, b->bytes + 2 * MARGIN, RD_CU_STREAM_LEGACY);
+}
+
+/* Of a rank on the host, plain whatever is asked. */
+static buffer make(enum kind kind, bool on_gpu, size_t bytes, size_t shift)
+{
+    buffer b = {.kind = on_gpu ? kind : PLAIN, .bytes = bytes};
+    size_t all = bytes + 2 * MARGIN;
+    rd_cu_address device = 0;
+    void *host = NULL;
+    switch (b.kind) {
+    case PINNED: GPU(cuMemHostAlloc, &host, all, 0); break;
+    case MANAGED: GPU(cuMemAllocManaged, &device, all, RD_CU_MEM_ATTACH_GLOBAL); break;
+    case DEVICE: GPU(cuMemAlloc, &device, all); break;
+    default: host = malloc(all);
+    }
+    b.base = host ? host : (void *)(uintptr_t)device;
+    b.here = b.kind == DEVICE ? malloc(all) : b.base;
+    b.at = b.base + shift;
+    memset(b.here, GUARD, all);
+    return b;
+}
+
+static unsigned char *inside(const buffer *b)
+{
+    return b->here + (b->at - b->base);
+}
+
+static void discard(buffer *b)
+{
+    if (b->kind == DEVICE) free(b->here);
+    if (b->kind == PLAIN)
+        free(b->base);
+    else if (b->kind == PINNED)
+        GPU(cuMemFreeHost, b->base);
+    else
+        GPU(cuMemFree, (uintptr_t)b->base);
+}
+
+/* ---- Where ranks are ---- */
+
+/* Of a world: which ranks use a GPU (bit by bit), how many GPUs there are for them, and by what links. */
+typedef struct setting {
+    unsigned on_gpu;
+    int gpus;
+    const char *transport;
+    enum kind send, recv;
+} setting;
+
+static bool uses_gpu(const setting *s, int rank)
+{
+    return s->on_gpu >> rank & 1;
+}
+
+static void set_up(int rank, void *context)
+{
+    const setting *s = context;
+    char device[16];
+    snprintf(device, sizeof device, "%d", rank % s->gpus);
+    test_env("RONDO_DEVICE", uses_gpu(s, rank) ? device : "host");
+    test_env("RONDO_TRANSPORT", s->transport);
+    test_env("RONDO_SLICE", "4096");
+}
+
+static void use_gpu(const setting *s, int rank)
+{
+    rd_cu_context context;
+    if (!uses_gpu(s, rank)) return;
+    GPU(cuDevicePrimaryCtxRetain, &context, rank % s->gpus);
+    GPU(cuCtxPushCurrent, context);
+}
+
+/* ---- Calls ---- */
+
+enum { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE, GATHER, SCATTER, ALL_TO_ALL, COLLECTIVES };
+
+static bool reduces(int c)
+{
+    return c == ALL_REDUCE || c == REDUCE_SCATTER || c == REDUCE;
+}
+
+/* How many elements send and recv have on this rank, for `count` per rank. */
+static size_t sends(int c, int rank, int n, int root, size_t count)
+{
+    if (c == BROADCAST) return rank == root ? count : 0;
+    if (c == SCATTER) return rank == root ? count * (size_t)n : 0;
+    return c == REDUCE_SCATTER || c == ALL_TO_ALL ? count * (size_t)n : count;
+}
+static size_t receives(int c, int rank, int n, int root, size_t count)
+{
+    if (c == REDUCE) return rank == root ? count : 0;
+    if (c == GATHER) return rank == root ? count * (size_t)n : 0;
+    return c == ALL_GATHER || c == ALL_TO_ALL ? count * (size_t)n : count;
+}
+
+/* Element i of what `from` sends; of collectives that do not reduce. */
+static double moved(rondo_dtype type, int from, size_t i, uint64_t seed)
+{
+    return element_term(type, RONDO_SUM, from, 64, i, seed);
+}
+
+static double wanted(int c, rondo_dtype type, rondo_op op, int rank, int n, int root, size_t count, size_t i,
+                     uint64_t seed)
+{
+    switch (c) {
+    case ALL_REDUCE:
+    case REDUCE: return element_result(type, op, n, i, seed);
+    case REDUCE_SCATTER: return element_result(type, op, n, (size_t)rank * count + i, seed);
+    case ALL_GATHER:
+    case GATHER: return moved(type, (int)(i / count), i % count, seed);
+    case BROADCAST: return moved(type, root, i, seed);
+    case SCATTER: return moved(type, root, (size_t)rank * count + i, seed);
+    default: return moved(type, (int)(i / count), (size_t)rank * count + i % count, seed);
+    }
+}
+
+static rondo_result start_call(int c, const void *send, void *recv, size_t count, rondo_dtype type, rondo_op op,
+                               int root, rondo_comm *comm, rondo_stream *stream)
+{
+    switch (c) {
+    case ALL_REDUCE: return rondo_all_reduce(send, recv, count, type, op, comm, stream);
+    case REDUCE_SCATTER: return rondo_reduce_scatter(send, recv, count, type, op, comm, stream);
+    case ALL_GATHER: return rondo_all_gather(send, recv, count, type, comm, stream);
+    case BROADCAST: return rondo_broadcast(send, recv, count, type, root, comm, stream);
+    case REDUCE: return rondo_reduce(send, recv, count, type, op, root, comm, stream);
+    case GATHER: return rondo_gather(send, recv, count, type, root, comm, stream);
+    case SCATTER: return rondo_scatter(send, recv, count, type, root, comm, stream);
+    default: return rondo_all_to_all(send, recv, count, type, comm, stream);
+    }
+}
+
+static void call(int c, rondo_dtype type, rondo_op op, size_t count, const setting *s, rondo_comm *comm, uint64_t seed)
+{
+    int rank = rondo_comm_rank(comm), n = rondo_comm_size(comm), root = (int)(seed % (uint64_t)n);
+    size_t bytes = rd_dtype_bytes(type), out = sends(c, rank, n, root, count), in = receives(c, rank, n, root, count);
+    buffer send = make(s->send, uses_gpu(s, rank), out * bytes, seed % 5 * bytes);
+    buffer recv = make(s->recv, uses_gpu(s, rank), in * bytes, seed % 3 * bytes);
+    for (size_t i = 0; i < out; i++)
+        element_put(inside(&send) + i * bytes, type,
+                    reduces(c) ? element_term(type, op, rank, n, i, seed) : moved(type, rank, i, seed));
+    put(&send), put(&recv);
+    OK(start_call(c, send.at, recv.at, count, type, op, root, comm, NULL));
+    get(&recv);
+    for (size_t i = 0; i < in; i++) {
+        double got = element_get(inside(&recv) + i * bytes, type),
+               want = wanted(c, type, op, rank, n, root, count, i, seed);
+        CHECK(got == want, "collective %d of %zu %s, %s to %s, rank %d of %d: element %zu is %g, not %g", c, count,
+              rd_dtype_name(type), kind_names[send.kind], kind_names[recv.kind], rank, n, i, got, want);
+    }
+    for (size_t i = 0; i < in * bytes + 2 * MARGIN; i++)
+        if (recv.here + i < inside(&recv) || recv.here + i >= inside(&recv) + in * bytes)
+            CHECK(recv.here[i] == GUARD, "collective %d: byte %zu beside recv was written", c, i);
+    discard(&send), discard(&recv);
+}
+
+/* ---- Every collective ---- */
+
+/* The GPU worked where it should have, and nothing of the library's is left on it. */
+static void check_what_was_used(const setting *s, int rank, int n)
+{
+    struct cudasim_held held;
+    if (!is_cudasim() || !uses_gpu(s, rank)) return;
+    bool plain = s->send == PLAIN && s->recv == PLAIN;
+    unsigned long kernels = cudasim_calls("kernel");
+    CHECK(plain ? kernels == 0 : kernels > 50 || n == 1, "%lu kernels ran", kernels);
+    cudasim_held(&held);
+    CHECK(held.streams + held.events + held.modules + held.registered + held.host_memory == 0,
+          "%d streams, %d events, %d modules, %d registrations, %d host allocations are left", held.streams,
+          held.events, held.modules, held.registered, held.host_memory);
+}
+
+static void all_calls(rondo_comm *comm, int rank, int n, void *context)
+{
+    static const size_t counts[] = {0, 1, 3, 1000, 5003};
+    static const rondo_dtype types[] = {RONDO_FLOAT32, RONDO_BFLOAT16, RONDO_INT8, RONDO_FLOAT64, RONDO_FLOAT8E4M3};
+    const setting *s = context;
+    uint64_t seed = 0;
+    use_gpu(s, rank);
+    for (int c = 0; c < COLLECTIVES; c++)
+        for (size_t i = 0; i < sizeof counts / sizeof *counts; i++, seed++)
+            call(c, types[seed % 5], (rondo_op)(seed % RONDO_OPS), counts[i], s, comm, seed);
+    OK(rondo_barrier(comm, NULL));
+    OK(rondo_comm_destroy(comm));
+    check_what_was_used(s, rank, n);
+}
+
+static void run_all(int n, setting s)
+{
+    ranks_run(n, NULL, set_up, all_calls, &s);
+}
+
+static void a_gpu_for_each(void **state)
+{
+    (void)state;
+    for (int n = 1; n <= 4; n++) run_all(n, (setting){0xff, 4, NULL, DEVICE, DEVICE});
+}
+
+static void several_on_one_gpu(void **state)
+{
+    (void)state;
+    run_all(3, (setting){0xff, 1, NULL, DEVICE, DEVICE});
+}
+
+static void gpus_and_hosts(void **state)
+{
+    (void)state;
+    run_all(2, (setting){0x1, 2, NULL, DEVICE, DEVICE});
+    run_all(4, (setting){0x5, 2, NULL, DEVICE, MANAGED});
+    run_all(3, (setting){0x6, 2, "tcp", DEVICE, DEVICE});
+}
+
+static void over_sockets(void **state)
+{
+    (void)state;
+    run_all(3, (setting){0xff, 4, "tcp", DEVICE, DEVICE});
+}
+
+static void every_kind_of_memory(void **state)
+{
+    (void)state;
+    for (enum kind send = 0; send < KINDS; send++)
+        for (enum kind recv = 0; recv < KINDS; recv++) run_all(2, (setting){0xff, 2, NULL, send, recv});
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    on_cudasim(argv, "devices=4");
+    if (rd_kernel_image_end - rd_kernel_image == 0) {
+        printf("built without nvcc: no kernels\n");
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_gpu_for_each), cmocka_unit_test(several_on_one_gpu),   cmocka_unit_test(gpus_and_hosts),
+        cmocka_unit_test(over_sockets),   cmocka_unit_test(every_kind_of_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
