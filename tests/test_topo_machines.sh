@@ -56,6 +56,8 @@ odd_machines() {
     holds "$x/one-pu.xml" "t['ranks'] == [{'rank': 0, 'host': 0, 'cpu': 7, 'gpu': None}] and rings[0]['slowest'] is None"
     holds "$x/version1.xml" "len(m['gpus']) == 1 and m['nics'][0]['name'] == 'eth0' and len(t['ranks']) == 4"
     holds "$x/version1.xml" "kinds(rings[0]) == ['host bridge'] * 2" --ranks gpu:0,cpu:1
+    sed 's/allowed_cpuset="0xf"/allowed_cpuset="0xb"/' "$x/memories.xml" >some.xml
+    holds some.xml "[p['allowed'] for p in m['pus']] == [True, True, False, True] and m['summary'].endswith('(3 allowed)') and [r['cpu'] for r in t['ranks']] == [0, 1, 3]"
     holds lost.xml "all(g['bus'] is None and g['package'] is None for g in m['gpus']) and kinds(rings[0])[0] == 'NVLink'"
     holds crowd.xml "len(m['nics']) == 2 and not m['gpus'] and len(rings) == 2" --hosts 2
     holds cube.xml "len(t['ranks']) == 12 and rings[0]['order'][:4] != [0, 1, 2, 3] and t['hosts'] == 3" --ranks gpu:0-3/gpu:4-7/gpu:0,2,4,6
@@ -174,6 +176,7 @@ bad_ranks() {
     refused "gpu 8 is not there: this machine's are numbered from 0 to 7" --xml cube.xml --ranks gpu:0-8
     refused "gpu 0: this machine has no gpus" --xml crowd.xml --ranks gpu:0
     refused "gpu:all: this machine has no gpus" --xml crowd.xml --ranks gpu:all
+    refused "cpu 2 is there, but this process may not run on it" --xml some.xml --ranks 0-2
     local words
     for words in "gpu:" "wheel:0" "0-" "3-1" "0,,1" "0/" "1x" "cpu:0;1" "gpu:0 1" "cpu:99999999999"; do
         refused "--ranks: cannot read" --xml cube.xml --ranks "$words"

@@ -24,11 +24,8 @@
 enum { KINDS = 4, MOST_CPUS = 1 << 16 };
 
 static const struct {
-    const char *word, *one, *several;
-} kinds[KINDS] = {{"core", "core", "cores"},
-                  {"l3", "L3 cache", "L3 caches"},
-                  {"numa", "NUMA node", "NUMA nodes"},
-                  {"package", "package", "packages"}};
+    const char *word, *several;
+} kinds[KINDS] = {{"core", "cores"}, {"l3", "L3 caches"}, {"numa", "NUMA nodes"}, {"package", "packages"}};
 
 static int32_t part_of(const rd_place *place, int kind)
 {
@@ -62,20 +59,37 @@ static bool read_number(const char **at, int *number)
     return value < MOST_CPUS;
 }
 
-/* ---- Sets ---- */
+/* ---- Processing units ---- */
 
-static int highest_cpu(const rd_machine *machine)
+typedef struct units {
+    rd_pu *of; /* in hwloc's order */
+    int count;
+} units;
+
+/* false + rd_last_error */
+static bool read_units(const rd_machine *machine, units *u)
+{
+    u->count = rd_machine_pus(machine);
+    u->of = calloc((size_t)u->count, sizeof *u->of);
+    if (!u->of) return rd_fail(RONDO_SYSTEM_ERROR, "no memory for %d processing units", u->count), false;
+    for (int i = 0; i < u->count; i++)
+        if (rd_machine_pu(machine, i, &u->of[i]) != RONDO_SUCCESS) return false;
+    return true;
+}
+
+static int highest_cpu(const units *u)
 {
     int highest = 0;
-    rd_pu unit;
-    for (int i = 0; i < rd_machine_pus(machine); i++)
-        if (rd_machine_pu(machine, i, &unit) == RONDO_SUCCESS && unit.os_index > highest) highest = unit.os_index;
+    for (int i = 0; i < u->count; i++)
+        if (u->of[i].os_index > highest) highest = u->of[i].os_index;
     return highest;
 }
 
-static bool make_room(rd_bindings *b, const rd_machine *machine, int ranks)
+/* ---- Sets ---- */
+
+static bool make_room(rd_bindings *b, const units *u, int ranks)
 {
-    int cpus = highest_cpu(machine) + 1;
+    int cpus = highest_cpu(u) + 1;
     *b = (rd_bindings){.ranks = ranks, .bytes = CPU_ALLOC_SIZE((size_t)cpus), .sets = calloc((size_t)ranks, sizeof *b->sets)};
     for (int r = 0; r < ranks && b->sets; r++) {
         b->sets[r] = CPU_ALLOC((size_t)cpus);
@@ -106,36 +120,28 @@ static void add_unit(rd_bindings *b, int rank, const rd_pu *unit)
 /* ---- By kind ---- */
 
 /* Parts of this kind that have units which may be used, in order; parts has room for all units. */
-static int list_parts(const rd_machine *machine, int kind, int32_t *parts)
+static int list_parts(const units *u, int kind, int32_t *parts)
 {
     int count = 0;
-    rd_pu unit;
-    for (int i = 0; i < rd_machine_pus(machine); i++) {
-        if (rd_machine_pu(machine, i, &unit) != RONDO_SUCCESS || !unit.allowed) continue;
-        int32_t part = part_of(&unit.place, kind);
-        if (part >= 0 && (count == 0 || parts[count - 1] != part)) parts[count++] = part;
+    for (int i = 0; i < u->count; i++) {
+        int32_t part = part_of(&u->of[i].place, kind);
+        if (u->of[i].allowed && part >= 0 && (count == 0 || parts[count - 1] != part)) parts[count++] = part;
     }
     return count;
 }
 
-static int32_t *room_for_parts(const rd_machine *machine)
+static int by_kind(rd_bindings *b, const units *u, int kind)
 {
-    int32_t *parts = calloc((size_t)rd_machine_pus(machine) + 1, sizeof *parts);
-    if (!parts) fprintf(stderr, "rondo run: no memory for the parts of this machine\n");
-    return parts;
-}
-
-static int by_kind(rd_bindings *b, const rd_machine *machine, int kind)
-{
-    int32_t *parts = room_for_parts(machine);
-    rd_pu unit;
-    if (!parts) return 1;
-    int count = list_parts(machine, kind, parts);
+    int32_t *parts = calloc((size_t)u->count, sizeof *parts);
+    if (!parts) {
+        fprintf(stderr, "rondo run: no memory for the parts of this machine\n");
+        return 1;
+    }
+    int count = list_parts(u, kind, parts);
     for (int r = 0; r < b->ranks && count; r++) {
         int32_t mine = parts[kind == 0 ? r % count : (int)((int64_t)r * count / b->ranks)];
-        for (int i = 0; i < rd_machine_pus(machine); i++)
-            if (rd_machine_pu(machine, i, &unit) == RONDO_SUCCESS && unit.allowed && part_of(&unit.place, kind) == mine)
-                add_unit(b, r, &unit);
+        for (int i = 0; i < u->count; i++)
+            if (u->of[i].allowed && part_of(&u->of[i].place, kind) == mine) add_unit(b, r, &u->of[i]);
     }
     free(parts);
     if (count) return 0;
@@ -152,9 +158,8 @@ static bool is_near(const rd_place *unit, const rd_place *gpu)
     return gpu->package < 0 || unit->package == gpu->package;
 }
 
-static int by_gpu(rd_bindings *b, const rd_machine *machine)
+static int by_gpu(rd_bindings *b, const rd_machine *machine, const units *u)
 {
-    rd_pu unit;
     int gpus = rd_machine_gpus(machine);
     if (b->ranks > gpus) {
         fprintf(stderr, "rondo run: --bind gpu: %d ranks and %d GPUs; start at most as many, or --bind otherwise\n", b->ranks,
@@ -164,22 +169,20 @@ static int by_gpu(rd_bindings *b, const rd_machine *machine)
     for (int r = 0; r < b->ranks; r++) {
         const rd_place *gpu = &rd_machine_gpu(machine, r)->place;
         for (int pass = 0; pass < 2 && CPU_COUNT_S(b->bytes, b->sets[r]) == 0; pass++) /* none near may be used: all */
-            for (int i = 0; i < rd_machine_pus(machine); i++)
-                if (rd_machine_pu(machine, i, &unit) == RONDO_SUCCESS && unit.allowed && (pass || is_near(&unit.place, gpu)))
-                    add_unit(b, r, &unit);
+            for (int i = 0; i < u->count; i++)
+                if (u->of[i].allowed && (pass || is_near(&u->of[i].place, gpu))) add_unit(b, r, &u->of[i]);
     }
     return 0;
 }
 
 /* ---- By list ---- */
 
-static int add_cpu(rd_bindings *b, const rd_machine *machine, int rank, int cpu)
+static int add_cpu(rd_bindings *b, const units *u, int rank, int cpu)
 {
-    rd_pu unit;
-    for (int i = 0; i < rd_machine_pus(machine); i++) {
-        if (rd_machine_pu(machine, i, &unit) != RONDO_SUCCESS || unit.os_index != cpu) continue;
-        if (unit.allowed) {
-            add_unit(b, rank, &unit);
+    for (int i = 0; i < u->count; i++) {
+        if (u->of[i].os_index != cpu) continue;
+        if (u->of[i].allowed) {
+            add_unit(b, rank, &u->of[i]);
             return 0;
         }
         fprintf(stderr, "rondo run: --bind: CPU %d is there, but this process may not run on it (taskset, a cgroup's "
@@ -187,7 +190,7 @@ static int add_cpu(rd_bindings *b, const rd_machine *machine, int rank, int cpu)
         return RD_EXIT_USAGE;
     }
     fprintf(stderr, "rondo run: --bind: CPU %d is not there: this machine's are numbered from 0 to %d\n", cpu,
-            highest_cpu(machine));
+            highest_cpu(u));
     return RD_EXIT_USAGE;
 }
 
@@ -198,7 +201,7 @@ static int unreadable(const char *how)
     return RD_EXIT_USAGE;
 }
 
-static int by_list(rd_bindings *b, const rd_machine *machine, const char *how)
+static int by_list(rd_bindings *b, const units *u, const char *how)
 {
     int lists = 1;
     const char *at = how;
@@ -216,7 +219,7 @@ static int by_list(rd_bindings *b, const rd_machine *machine, const char *how)
             to = from;
             if (*at == '-' && (at++, !read_number(&at, &to) || to < from)) return unreadable(how);
             for (int cpu = from, status; cpu <= to; cpu++)
-                if ((status = add_cpu(b, machine, r, cpu))) return status;
+                if ((status = add_cpu(b, u, r, cpu))) return status;
             more = *at == ',';
             at += more;
         }
@@ -239,26 +242,29 @@ static void explain_all(const rd_bindings *b, const char *how)
     }
 }
 
-int rd_bind_plan(rd_bindings *bindings, const char *how, int ranks, bool explain)
+static int plan(rd_bindings *bindings, const rd_machine *machine, const units *u, const char *how, int ranks)
 {
-    bool gpu = strcmp(how, "gpu") == 0;
-    int status = -1;
-    if (gpu) rd_gpu_driver(); /* devices are as the driver reports them, once it is loaded */
-    const rd_machine *machine = gpu ? rd_machine_with_devices() : rd_machine_here();
-    *bindings = (rd_bindings){0};
-    if (!machine) {
-        fprintf(stderr, "rondo run: --bind: %s\n", rd_last_error());
-        return 1;
-    }
-    if (!make_room(bindings, machine, ranks)) {
+    if (!make_room(bindings, u, ranks)) {
         fprintf(stderr, "rondo run: no memory for the bindings of %d ranks\n", ranks);
         return 1;
     }
     for (int k = 0; k < KINDS; k++)
-        if (strcmp(how, kinds[k].word) == 0) status = by_kind(bindings, machine, k);
-    if (gpu) status = by_gpu(bindings, machine);
-    if (status < 0) status = by_list(bindings, machine, how);
+        if (strcmp(how, kinds[k].word) == 0) return by_kind(bindings, u, k);
+    return strcmp(how, "gpu") == 0 ? by_gpu(bindings, machine, u) : by_list(bindings, u, how);
+}
+
+int rd_bind_plan(rd_bindings *bindings, const char *how, int ranks, bool explain)
+{
+    bool gpu = strcmp(how, "gpu") == 0;
+    units u = {0};
+    int status = 1;
+    *bindings = (rd_bindings){0};
+    if (gpu) rd_gpu_driver(); /* devices are as the driver reports them, once it is loaded */
+    const rd_machine *machine = gpu ? rd_machine_with_devices() : rd_machine_here();
+    if (machine && read_units(machine, &u)) status = plan(bindings, machine, &u, how, ranks);
+    else fprintf(stderr, "rondo run: --bind: %s\n", rd_last_error());
     if (status == 0 && explain) explain_all(bindings, how);
+    free(u.of);
     return status;
 }
 
@@ -266,10 +272,12 @@ const char *rd_bind_suggest(int ranks)
 {
     static const int order[] = {2, 1, 0}; /* the largest first: a rank may have threads */
     const rd_machine *machine = rd_machine_here();
-    int32_t *parts = machine ? room_for_parts(machine) : NULL;
     const char *word = NULL;
+    units u = {0};
+    int32_t *parts = machine && read_units(machine, &u) ? calloc((size_t)u.count, sizeof *parts) : NULL;
     for (int i = 0; i < 3 && parts && !word; i++)
-        if (list_parts(machine, order[i], parts) >= ranks) word = kinds[order[i]].word;
+        if (list_parts(&u, order[i], parts) >= ranks) word = kinds[order[i]].word;
     free(parts);
+    free(u.of);
     return word;
 }

@@ -85,7 +85,10 @@ rondo_result rd_machine_pu(const rd_machine *machine, int pu, rd_pu *unit)
     rondo_result result = rd_place_of_pu(machine, pu, &found.place);
     if (result != RONDO_SUCCESS) return result;
     found.os_index = (int)hwloc_get_obj_by_type(machine->topology, HWLOC_OBJ_PU, (unsigned)pu)->os_index;
-    if (hwloc_topology_is_thissystem(machine->topology)) {
+    if (!hwloc_topology_is_thissystem(machine->topology)) {
+        hwloc_const_bitmap_t allowed = hwloc_topology_get_allowed_cpuset(machine->topology);
+        found.allowed = hwloc_bitmap_isset(allowed, (unsigned)found.os_index);
+    } else {
         hwloc_bitmap_t bound = binding(machine, getpid());
         if (!bound) return RONDO_SYSTEM_ERROR;
         found.allowed = hwloc_bitmap_isset(bound, (unsigned)found.os_index);
@@ -144,6 +147,8 @@ void rd_machine_describe(const rd_machine *machine, char *text, size_t bytes)
             append(text, bytes, &used, "%s%d %s%s", used ? ", " : "", count, parts[i].name, count == 1 ? "" : "s");
     }
     int pus = hwloc_get_nbobjs_by_type(machine->topology, HWLOC_OBJ_PU);
-    int allowed = hwloc_topology_is_thissystem(machine->topology) ? rd_allowed_pus() : pus;
+    int allowed = hwloc_topology_is_thissystem(machine->topology)
+                      ? rd_allowed_pus()
+                      : hwloc_bitmap_weight(hwloc_topology_get_allowed_cpuset(machine->topology));
     if (allowed != pus) append(text, bytes, &used, " (%d allowed)", allowed);
 }

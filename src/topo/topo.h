@@ -37,7 +37,7 @@ rondo_result rd_place_of_pu(const rd_machine *machine, int pu, rd_place *place);
 /* One line for people: "2 packages, 2 NUMA nodes, 4 L3 caches, 16 cores, 32 PUs (24 allowed)". */
 void rd_machine_describe(const rd_machine *machine, char *text, size_t bytes);
 /* Of one processing unit (hwloc's logical index): its place, the number that the operating system gives it, and whether
- * this process may run there (on a machine from a description: always). */
+ * this process may run there (on another machine: whether the file of it says so). */
 typedef struct rd_pu {
     rd_place place;
     int os_index;
