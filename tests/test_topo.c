@@ -8,9 +8,12 @@
 #include "base/status.h"
 #include "topo/topo.h"
 
+#include <errno.h>
 #include <hwloc.h>
 #include <pthread.h>
 #include <sched.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -231,10 +234,72 @@ static void place_follows_the_binding(void **state)
     hwloc_topology_destroy(topology);
 }
 
+/* ---- Interfaces ---------------------------------------------------------------------------------------------- */
+
+static void write_line(const char *path, const char *text)
+{
+    FILE *file = fopen(path, "w");
+    if (!file) _exit(2);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* In a child: two packages of two cores, and interfaces in a /sys/class/net of its own. */
+static int look_at_interfaces(void)
+{
+    static const struct {
+        const char *name;
+        rd_link_kind from_0, from_3;
+    } cases[] = {
+        {"eth0", RD_LINK_PCI_BRIDGE, RD_LINK_PCI_HOST},  {"eth1", RD_LINK_PCI_HOST, RD_LINK_PCI_BRIDGE},
+        {"vlan7", RD_LINK_PCI_HOST, RD_LINK_PCI_BRIDGE}, {"both", RD_LINK_PCI_HOST, RD_LINK_PCI_HOST},
+        {"veth0", RD_LINK_HOST, RD_LINK_HOST},           {"nothing", RD_LINK_HOST, RD_LINK_HOST},
+        {"loop1", RD_LINK_HOST, RD_LINK_HOST},
+    };
+    rd_place first, last;
+    if (setenv("HWLOC_SYNTHETIC", "pack:2 core:2 pu:1", 1) || unshare(CLONE_NEWNS) ||
+        mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) || mount("none", "/sys/class/net", "tmpfs", 0, NULL) ||
+        chdir("/sys/class/net"))
+        return 77;
+    static const char *const directories[] = {"eth0", "eth0/device", "eth1",  "eth1/virtio", "vlan7", "bond0",
+                                              "both", "both/device", "veth0", "loop1",       "loop2"};
+    for (size_t i = 0; i < sizeof directories / sizeof *directories; i++)
+        if (mkdir(directories[i], 0700)) return 2;
+    write_line("eth0/device/local_cpulist", "0-1\n");
+    write_line("eth1/local_cpulist", "2,3\n"); /* of what the virtual device hangs on */
+    write_line("both/device/local_cpulist", "0-3\n");
+    if (symlink("virtio", "eth1/device") || symlink("../bond0", "vlan7/lower_bond0") ||
+        symlink("../eth1", "bond0/lower_eth1") || symlink("../loop2", "loop1/lower_loop2") ||
+        symlink("../loop1", "loop2/lower_loop1"))
+        return 2;
+    if (rd_place_of_pu(rd_machine_here(), 0, &first) || rd_place_of_pu(rd_machine_here(), 3, &last)) return 2;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        if (rd_place_interface(&first, cases[i].name) != cases[i].from_0 ||
+            rd_place_interface(&last, cases[i].name) != cases[i].from_3)
+            return 10 + (int)i;
+    return 0;
+}
+
+static void interfaces_are_near_or_far(void **state)
+{
+    (void)state;
+    int status;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) _exit(look_at_interfaces());
+    assert_int_equal(waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) {
+        print_message("no mount namespace here: %s\n", geteuid() ? "not root" : strerror(errno));
+        skip();
+    }
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(many_processes_discover_at_once),
+        cmocka_unit_test(interfaces_are_near_or_far), /* before this process looks at its machine */
         cmocka_unit_test(threads_see_one_machine),
         cmocka_unit_test(place_follows_the_binding),
         cmocka_unit_test(places_name_the_objects_around_a_pu),

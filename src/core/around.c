@@ -67,14 +67,14 @@ static bool on_several_hosts(const rd_known *known, const rd_interface *interfac
 /* ---- Interfaces ---- */
 
 /* The interface's entry in the list, or a new one at its end. */
-static rd_nic *entry_for(rd_around *around, const rd_interface *interface)
+static rd_nic *entry_for(rd_around *around, const rd_interface *interface, rd_link_kind near)
 {
     for (int i = 0; i < around->nics; i++)
         if (strcmp(around->nic[i].name, interface->name) == 0) return &around->nic[i];
     rd_nic *nic = &around->nic[around->nics++];
     memcpy(nic->name, interface->name, sizeof nic->name);
     nic->mbit = interface->mbits;
-    nic->link = rd_link_of(RD_LINK_HOST); /* where on the host it is was not told */
+    nic->link = rd_link_of(near);
     return nic;
 }
 
@@ -87,11 +87,12 @@ static bool has_network(const rd_around *around, uint64_t number)
     return false;
 }
 
-static void tell(const rd_contact *contact, const rd_known *known, rd_around *around)
+static void tell(const rd_card *card, const rd_known *known, rd_around *around)
 {
+    const rd_contact *contact = &card->contact;
     *around = (rd_around){.gpu = RD_NO_GPU};
     for (int i = 0; i < contact->interfaces; i++) {
-        rd_nic *nic = entry_for(around, &contact->interface[i]);
+        rd_nic *nic = entry_for(around, &contact->interface[i], card->near[i]);
         int networks = 0;
         while (networks < RD_MAX_NETWORKS && nic->networks[networks]) networks++;
         uint64_t number = number_of_network(&contact->interface[i]);
@@ -108,7 +109,7 @@ rondo_result rd_cards_around(const rd_card *cards, const rd_place *places, int n
     rd_known known = {0};
     rd_around *all = calloc((size_t)n, sizeof *all);
     rondo_result result = all ? know(cards, places, n, &known) : rd_fail_errno("no memory for what %d ranks told", n);
-    for (int r = 0; r < n && result == RONDO_SUCCESS; r++) tell(&cards[r].contact, &known, &all[r]);
+    for (int r = 0; r < n && result == RONDO_SUCCESS; r++) tell(&cards[r], &known, &all[r]);
     free(known.numbers);
     if (result == RONDO_SUCCESS)
         *around = all;

@@ -12,7 +12,7 @@
 
 /* rd_place has nine numbers, all of them 32 bits wide. */
 #define PLACE_WORDS (sizeof(rd_place) / sizeof(int32_t))
-#define CARD_BYTES  (9 * 4 + 8 + sizeof(rd_place) + RD_CONTACT_BYTES)
+#define CARD_BYTES  (9 * 4 + 8 + sizeof(rd_place) + RD_INTERFACES + RD_CONTACT_BYTES)
 
 /* ---- The bytes ---- */
 
@@ -27,6 +27,7 @@ static void pack(const rd_card *card, unsigned char bytes[CARD_BYTES])
     rd_write_u64(&w, card->slice_bytes);
     memcpy(place, &card->place, sizeof place);
     for (size_t i = 0; i < PLACE_WORDS; i++) rd_write_u32(&w, (uint32_t)place[i]);
+    rd_write_bytes(&w, card->near, RD_INTERFACES);
     rd_contact_pack(&card->contact, rd_write_room(&w, RD_CONTACT_BYTES));
 }
 
@@ -41,6 +42,9 @@ static rondo_result unpack(rd_card *card, const unsigned char bytes[CARD_BYTES])
     card->slice_bytes = rd_read_u64(&r);
     for (size_t i = 0; i < PLACE_WORDS; i++) place[i] = (int32_t)rd_read_u32(&r);
     memcpy(&card->place, place, sizeof place);
+    rd_read_bytes(&r, card->near, RD_INTERFACES);
+    for (int i = 0; i < RD_INTERFACES; i++)
+        if (card->near[i] >= RD_LINK_KINDS) card->near[i] = RD_LINK_HOST;
     return rd_contact_unpack(&card->contact, rd_read_room(&r, RD_CONTACT_BYTES));
 }
 
@@ -58,7 +62,10 @@ static rondo_result make(const rondo_comm *comm, const rd_contact *contact, rd_c
                       .slice_bytes = (uint64_t)s->slice_bytes,
                       .contact = *contact};
     RD_TRY(rd_transports_lacking(rd_forced_transport(comm), &card->lacking));
-    return rd_place_here(&card->place);
+    RD_TRY(rd_place_here(&card->place));
+    for (int i = 0; i < contact->interfaces; i++)
+        card->near[i] = (unsigned char)rd_place_interface(&card->place, contact->interface[i].name);
+    return RONDO_SUCCESS;
 }
 
 rondo_result rd_cards_exchange(rondo_comm *comm, rd_table *table, const rd_contact *contact, rd_card *cards,

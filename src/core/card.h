@@ -8,13 +8,14 @@
 #include "core/comm.h"
 #include "topo/ring.h"
 
-#define RD_LINK_VERSION 3
+#define RD_LINK_VERSION 4
 
 /* What a rank tells all others; its bytes: docs/wire.md. */
 typedef struct rd_card {
     uint32_t wire_version, channels, sockets, transport, algo, numerics, flat_ranks, lacking, on_gpu;
     uint64_t slice_bytes;
     rd_place place;
+    unsigned char near[RD_INTERFACES]; /* rd_place_interface of each of the contact's */
     rd_contact contact;
 } rd_card;
 

@@ -51,3 +51,35 @@ bool rd_nic_lower(const char *name, char lower[16])
     if (interface) closedir(interface);
     return found;
 }
+
+/* Of a device, or of what it hangs on: a virtual one has no list of its own. */
+static bool read_cpus(const char *name, char *list, size_t bytes)
+{
+    static const char *const files[] = {"device/local_cpulist", "device/../local_cpulist"};
+    char path[128];
+    for (int i = 0; i < 2; i++) {
+        snprintf(path, sizeof path, "/sys/class/net/%.15s/%s", name, files[i]);
+        if (*read_line(path, list, bytes)) return true;
+    }
+    return false;
+}
+
+rd_link_kind rd_place_interface(const rd_place *place, const char *name)
+{
+    enum { DEEPEST = 4 }; /* a VLAN of a bond of cards is two above them */
+    const rd_machine *machine = rd_machine_here();
+    char list[1024], at[16], below[16];
+    rd_link_kind kind = RD_LINK_HOST;
+    snprintf(at, sizeof at, "%.15s", name);
+    for (int depth = 0; !read_cpus(at, list, sizeof list); depth++) {
+        if (depth == DEEPEST || !rd_nic_lower(at, below)) return RD_LINK_HOST;
+        memcpy(at, below, sizeof at);
+    }
+    hwloc_bitmap_t cpus = machine ? hwloc_bitmap_alloc() : NULL;
+    if (cpus && hwloc_bitmap_list_sscanf(cpus, list) == 0) {
+        rd_place device = rd_place_of_set(machine, cpus);
+        kind = rd_kind_to_device(place, &device);
+    }
+    if (cpus) hwloc_bitmap_free(cpus);
+    return kind;
+}

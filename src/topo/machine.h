@@ -45,6 +45,11 @@ rd_place rd_place_of_set(const rd_machine *machine, hwloc_const_bitmap_t set);
 /* GPUs and network cards among hwloc's objects. */
 rondo_result rd_machine_find_devices(rd_machine *machine);
 
+/* ---- ways.c ---- */
+
+/* From a rank at this place to a device that hangs at that one. */
+rd_link_kind rd_kind_to_device(const rd_place *place, const rd_place *device);
+
 /* ---- kernel.c ---- */
 
 /* State and speed of an interface and its OpenFabrics device's port, where /sys has them; else nothing changes. */

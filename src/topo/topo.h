@@ -90,6 +90,11 @@ uint32_t rd_link_cost(rd_link link, int users);
 /* Between two ranks that work on host memory; RD_LINK_NETWORK when they are on different hosts. */
 rd_link rd_place_link(const rd_place *a, const rd_place *b);
 
+/* What lies between a place on the machine here and a network interface, by where its card hangs as /sys says; of an
+ * interface of software (a bond, a VLAN), the card that it lies upon. RD_LINK_PCI_BRIDGE: on the place's own NUMA node,
+ * RD_LINK_PCI_NUMA: on its package, RD_LINK_PCI_HOST: elsewhere, RD_LINK_HOST: on no card that is known. */
+rd_link_kind rd_place_interface(const rd_place *place, const char *name);
+
 /* true when more ranks of `host` are bound to some processing units than there are of these: some must take turns, and
  * one that spins may keep the one it waits for from running. places: one per rank, n of them, of any host. */
 bool rd_crowded(const rd_place *places, int n, int host);

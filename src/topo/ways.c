@@ -50,10 +50,12 @@ static bool is_above(hwloc_obj_t top, hwloc_obj_t object)
 
 static bool same(int32_t a, int32_t b) { return a >= 0 && a == b; }
 
-/* Within one processor, or between several: from where two things hang on the machine. */
+/* Within one processor, or between several: from where two things hang on the machine. Of memory that spans packages the
+ * same holds as in cost.c: it brings nothing closer. */
 static rd_link_kind kind_apart(const rd_place *a, const rd_place *b)
 {
-    return same(a->numa, b->numa) || same(a->package, b->package) ? RD_LINK_PCI_NUMA : RD_LINK_PCI_HOST;
+    bool together = a->package == b->package && (same(a->package, b->package) || same(a->numa, b->numa));
+    return together ? RD_LINK_PCI_NUMA : RD_LINK_PCI_HOST;
 }
 
 static rd_link between(const rd_device_object *a, const rd_device_object *b)
@@ -91,11 +93,16 @@ rd_link rd_gpu_nic_link(const rd_machine *machine, int gpu, int nic)
 
 /* A processor reaches what hangs on its own node by one host bridge. A place that lies in no node or package for certain,
  * as a device that hwloc has not located, is near nothing. */
+rd_link_kind rd_kind_to_device(const rd_place *place, const rd_place *device)
+{
+    bool on_node = place->package == device->package && same(place->numa, device->numa);
+    return on_node ? RD_LINK_PCI_BRIDGE : kind_apart(place, device);
+}
+
 static rd_link to_device(const rd_place *place, const rd_device_object *device)
 {
     double speed = device->object ? slowest_to(device->object, NULL, 0) : 0;
-    if (same(place->numa, device->seen.place.numa)) return scaled(RD_LINK_PCI_BRIDGE, speed);
-    return scaled(kind_apart(place, &device->seen.place), speed);
+    return scaled(rd_kind_to_device(place, &device->seen.place), speed);
 }
 
 rd_link rd_place_gpu_link(const rd_machine *machine, const rd_place *place, int gpu)
