@@ -156,8 +156,9 @@ $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(HELP_SRC)) $(BUILD)/lib
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) $(LDFLAGS_$(notdir $@)) -o $@ $^ -lcmocka -ldl $(LIBS)
 
-# A CUDA driver for tests, and kernels for it (tests/cudasim/sim.h). It is never installed. The thread sanitizer is told what
-# the driver does instead of looking at it (tests/cudasim/sanitize.h).
+# A CUDA driver for tests, and kernels for it (tests/cudasim/sim.h). It is never installed. The sanitizers of threads and of
+# addresses are told what the driver does instead of looking at it, and of addresses the driver knows more than the
+# sanitizer does: kernels ask it (tests/cudasim/sanitize.h).
 CXX       ?= g++
 SIM       := $(BUILD)/cudasim
 SIM_SRC   := $(wildcard tests/cudasim/*.c)
@@ -167,9 +168,13 @@ SIM_TRIALS := $(basename $(notdir $(wildcard tests/cudasim/trial_*.cu))) $(SIM_P
 SIM_LIBS   = $(SIM_TRIALS:%=$(SIM)/%.so) $(SIM)/reduce.so
 SIM_IMAGES = $(foreach t,$(SIM_TRIALS),$(t).ptx:$(t).so) $(abspath $(KERNELS)/reduce.fatbin):reduce.so
 SIM_CXX    = $(CXX) -x c++ -std=gnu++17 -fPIC -shared -fno-strict-aliasing -ffp-contract=off $(OPT) -g -Wall -Wextra -Werror \
-             $(SAN) -Iinclude -Itests/cudasim -include tests/cudasim/device.h -MMD -MP
+             $(if $(filter address,$(SIM_SAN)),$(SIM_CHECK),$(SAN)) -Iinclude -Itests/cudasim -include tests/cudasim/device.h -MMD -MP
 
-$(BUILD)/obj/tests/cudasim/%.o: CFLAGS += $(if $(findstring thread,$(SAN)),-fno-sanitize=thread -DSIM_TSAN)
+SIM_SAN    = $(patsubst -fsanitize=%,%,$(filter -fsanitize=thread -fsanitize=address,$(SAN)))
+SIM_CHECK  = -fsanitize=kernel-address --param asan-instrumentation-with-call-threshold=0 --param asan-stack=0 \
+             --param asan-globals=0 -DRD_SIM_CHECK -Wl,-Bsymbolic-functions
+
+$(BUILD)/obj/tests/cudasim/%.o: CFLAGS += $(foreach s,$(SIM_SAN),-fno-sanitize=$(s) -DSIM_SAN_$(s))
 
 $(SIM)/libcuda.so.1: $(call object,$(SIM_SRC))
 	@mkdir -p $(@D)

@@ -225,6 +225,28 @@ static void test_pointers_that_a_kernel_must_not_follow(void **state)
     gpu_leave(1);
 }
 
+/* Where the kernel asks before every access (tests/cudasim/sanitize.h), one element too far is an error of the device.
+ */
+static void test_accesses_past_the_end(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_ADDRESS__
+    char said[1024];
+    gpu_enter(0);
+    struct vector_args args = {gpu_alloc(400), gpu_alloc(400), gpu_alloc(404), 101};
+    hear_errors();
+    gpu_launch(gpu_trial("vector", "trial_vector"), 1, 32, NULL, &args);
+    CU_FAILS(ERROR_ILLEGAL_ADDRESS, cuStreamSynchronize, NULL);
+    heard(said, sizeof said);
+    if (strstr(said, "block (0, 0, 0), thread (4, 0, 0) touches 4 bytes") == NULL ||
+        strstr(said, "past the end of an allocation") == NULL)
+        fail_msg("says \"%s\"", said);
+    gpu_leave(0);
+#else
+    skip();
+#endif
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
@@ -238,6 +260,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_blocks_that_wait_for_one_another),
         cmocka_unit_test(test_launches_that_are_refused),
         cmocka_unit_test(test_pointers_that_a_kernel_must_not_follow),
+        cmocka_unit_test(test_accesses_past_the_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -105,6 +105,20 @@ static void rank_end(struct rank *r)
     gpu_leave(r->device);
 }
 
+/* Whether all come to their end; a rank that dies leaves the others waiting. */
+static bool all_end(struct rank *rank, int n)
+{
+    for (int ended = 0; ended < n; usleep(200)) {
+        ended = 0;
+        for (int i = 0; i < n; i++) {
+            rd_cu_result result = rd_gpu_driver()->cuStreamQuery(rank[i].stream);
+            if (result != RD_CU_SUCCESS && result != RD_CU_ERROR_NOT_READY) return false;
+            ended += result == RD_CU_SUCCESS;
+        }
+    }
+    return true;
+}
+
 /* n ranks in this process, on DEVICES devices. */
 static bool ring_in_one_process(int n, uint64_t count, int launches, const char *variant)
 {
@@ -124,6 +138,7 @@ static bool ring_in_one_process(int n, uint64_t count, int launches, const char 
     for (int launch = 0; launch < launches; launch++) {
         for (int i = 0; i < n; i++) rank_fill(&rank[i], launch);
         for (int i = 0; i < n; i++) rank_launch(&rank[i]);
+        if (!all_end(rank, n)) return false;
         for (int i = 0; i < n; i++) right = rank_check(&rank[i], launch) && right;
     }
     for (int i = 0; i < n; i++) rank_end(&rank[i]);

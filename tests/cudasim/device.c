@@ -86,7 +86,7 @@ void sim_device_leave(int device, unsigned threads)
 
 unsigned sim_max_threads(void)
 {
-#ifdef SIM_TSAN
+#ifdef SIM_SAN_thread
     return RD_SIM_WARP; /* a fiber costs the sanitizer a megabyte and a half */
 #else
     return 1024;

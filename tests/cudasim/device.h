@@ -47,6 +47,34 @@ static inline void *rd_sim_dynamic_shared(void)
     return rd_sim_driver->self()->shared;
 }
 
+#ifdef RD_SIM_CHECK
+/* What the compiler calls before each access; linked -Bsymbolic-functions, so that the address sanitizer's own of the
+ * same names stay out of it. */
+#define RD_SIM_HOOK extern "C" __attribute__((no_sanitize("kernel-address")))
+#define RD_SIM_TOUCH(bytes)                                                                                            \
+    RD_SIM_HOOK void __asan_load##bytes##_noabort(void *at)                                                            \
+    {                                                                                                                  \
+        rd_sim_driver->touch(at, bytes);                                                                               \
+    }                                                                                                                  \
+    RD_SIM_HOOK void __asan_store##bytes##_noabort(void *at)                                                           \
+    {                                                                                                                  \
+        rd_sim_driver->touch(at, bytes);                                                                               \
+    }
+RD_SIM_TOUCH(1)
+RD_SIM_TOUCH(2)
+RD_SIM_TOUCH(4)
+RD_SIM_TOUCH(8)
+RD_SIM_TOUCH(16)
+RD_SIM_HOOK void __asan_loadN_noabort(void *at, long bytes)
+{
+    rd_sim_driver->touch(at, (size_t)bytes);
+}
+RD_SIM_HOOK void __asan_storeN_noabort(void *at, long bytes)
+{
+    rd_sim_driver->touch(at, (size_t)bytes);
+}
+#endif
+
 /* ---- CUDA's words ------------------------------------------------------------------------------------------- */
 
 #ifndef __CUDACC__

@@ -14,7 +14,7 @@
 #include <sys/mman.h>
 
 enum { FIBERS = 1024 };
-#if defined(__SANITIZE_ADDRESS__) || defined(SIM_TSAN)
+#if defined(SIM_SAN_address) || defined(SIM_SAN_thread)
 enum { STACK_BYTES = 256 << 10 };
 #else
 enum { STACK_BYTES = 64 << 10 };
@@ -43,6 +43,8 @@ struct worker {
     unsigned block, threads, live, at_barrier, phase;
     unsigned idle, pauses; /* spins since something moved; how long was waited since */
     unsigned random;
+    rd_cu_result result;
+    uintptr_t allowed_from, allowed_to; /* memory that was found to be the kernel's to touch */
     char tag[2]; /* barriers, for the thread sanitizer */
     void *shared;
     size_t shared_bytes;
@@ -99,14 +101,14 @@ static void to_scheduler(bool for_good)
 {
     struct fiber *self = worker->current;
     (void)for_good;
-#ifdef SIM_TSAN
+#ifdef SIM_SAN_thread
     __tsan_switch_to_fiber(worker->tsan, SIM_TSAN_NO_SYNC);
 #endif
-#ifdef __SANITIZE_ADDRESS__
+#ifdef SIM_SAN_address
     __sanitizer_start_switch_fiber(for_good ? NULL : &self->fake_stack, worker->stack, worker->stack_bytes);
 #endif
     sim_switch(&self->stack_pointer, worker->stack_pointer);
-#ifdef __SANITIZE_ADDRESS__
+#ifdef SIM_SAN_address
     __sanitizer_finish_switch_fiber(self->fake_stack, NULL, NULL);
 #endif
 }
@@ -114,14 +116,14 @@ static void to_scheduler(bool for_good)
 static void to_fiber(struct fiber *fiber)
 {
     worker->current = fiber;
-#ifdef SIM_TSAN
+#ifdef SIM_SAN_thread
     __tsan_switch_to_fiber(fiber->tsan, SIM_TSAN_NO_SYNC);
 #endif
-#ifdef __SANITIZE_ADDRESS__
+#ifdef SIM_SAN_address
     __sanitizer_start_switch_fiber(&worker->fake_stack, fiber->stack, STACK_BYTES);
 #endif
     sim_switch(&worker->stack_pointer, fiber->stack_pointer);
-#ifdef __SANITIZE_ADDRESS__
+#ifdef SIM_SAN_address
     __sanitizer_finish_switch_fiber(worker->fake_stack, NULL, NULL);
 #endif
 }
@@ -167,7 +169,7 @@ static void release_warp(struct fiber *fiber)
 
 static void thread_run(void)
 {
-#ifdef __SANITIZE_ADDRESS__
+#ifdef SIM_SAN_address
     __sanitizer_finish_switch_fiber(NULL, &worker->stack, &worker->stack_bytes);
 #endif
     struct fiber *self = worker->current;
@@ -223,14 +225,33 @@ static void service_warp(unsigned mask, uint64_t value, uint64_t *lanes)
     moved();
     release_warp(self);
     to_scheduler(false);
-#ifdef SIM_TSAN
+#ifdef SIM_SAN_thread
     struct fiber *first = self - self->place.lane;
     for (unsigned i = 0; i < RD_SIM_WARP; i++)
         if ((mask >> i & 1) != 0) SIM_ACQUIRE(&first[i]);
 #endif
 }
 
-const struct rd_sim_services sim_services = {service_self, service_spin, service_barrier, service_warp};
+/* An access that a device would refuse ends the kernel; what its threads were doing is left where it is. */
+static void service_touch(const void *touched, size_t bytes)
+{
+    uintptr_t address = (uintptr_t)touched, last = address + bytes - 1, stacks = (uintptr_t)worker->stacks;
+    if (address - stacks < (uintptr_t)FIBERS * STACK_BYTES) return;
+    if (address >= worker->allowed_from && last < worker->allowed_to) return;
+    sim_lock();
+    const char *fault =
+        sim_memory_touch(worker->launch->function->context, address, bytes, &worker->allowed_from, &worker->allowed_to);
+    sim_unlock();
+    if (fault == NULL) return;
+    const struct rd_sim_thread *at = &worker->current->place;
+    sim_say("kernel %s, block (%u, %u, %u), thread (%u, %u, %u) touches %zu bytes at 0x%lx: %s",
+            worker->launch->function->name, at->block.x, at->block.y, at->block.z, at->thread.x, at->thread.y,
+            at->thread.z, bytes, (unsigned long)address, fault);
+    worker->result = RD_CU_ERROR_ILLEGAL_ADDRESS;
+    to_scheduler(false);
+}
+
+const struct rd_sim_services sim_services = {service_self, service_spin, service_barrier, service_warp, service_touch};
 
 /* ---- A block ------------------------------------------------------------------------------------------------- */
 
@@ -273,7 +294,7 @@ static void fibers_begin(void)
         fiber->state = READY;
         *(uint64_t *)fiber->stack = STACK_MARK;
         fiber->stack_pointer = stack_begin(fiber->stack, thread_run);
-#ifdef SIM_TSAN
+#ifdef SIM_SAN_thread
         if (fiber->tsan == NULL) fiber->tsan = __tsan_create_fiber(0);
 #endif
     }
@@ -329,7 +350,7 @@ static void let_others_run(void)
 static rd_cu_result schedule(void)
 {
     unsigned last = worker->threads - 1;
-    while (worker->live > 0) {
+    while (worker->live > 0 && worker->result == RD_CU_SUCCESS) {
         unsigned start = worker->launch->seed != 0 ? next_random() % worker->threads : last + 1, ready = 0, chosen = 0;
         for (unsigned k = 0; k < worker->threads; k++) {
             unsigned i = (start + k) % worker->threads;
@@ -341,7 +362,7 @@ static rd_cu_result schedule(void)
         if (worker->idle >= ready) let_others_run();
         to_fiber(&worker->fiber[last = chosen]);
     }
-    return RD_CU_SUCCESS;
+    return worker->result;
 }
 
 rd_cu_result sim_block_run(struct sim_launch *launch, unsigned index)
@@ -351,12 +372,14 @@ rd_cu_result sim_block_run(struct sim_launch *launch, unsigned index)
     worker->block = index;
     worker->threads = worker->live = launch->threads;
     worker->at_barrier = worker->phase = 0;
+    worker->result = RD_CU_SUCCESS;
+    worker->allowed_from = worker->allowed_to = 0;
     worker->random = (launch->seed * 2654435761u) ^ ((index + 1) * 40503u) ^ 0x9e3779b9u;
     if (worker->random == 0) worker->random = 1;
     moved();
     shared_begin();
     fibers_begin();
-#ifdef SIM_TSAN
+#ifdef SIM_SAN_thread
     worker->tsan = __tsan_get_current_fiber();
 #endif
     SIM_RELEASE(&worker->launch);

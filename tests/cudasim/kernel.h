@@ -34,6 +34,7 @@ struct rd_sim_services {
     void (*barrier)(void); /* __syncthreads */
     /* __syncwarp(mask), and lanes[i] becomes what lane i of the mask gave. */
     void (*warp)(unsigned mask, uint64_t value, uint64_t *lanes);
+    void (*touch)(const void *address, size_t bytes); /* before an access, in libraries that check them */
 };
 
 #endif

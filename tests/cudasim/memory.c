@@ -124,6 +124,7 @@ bool sim_memory_reserved(rd_cu_address address)
 
 void sim_unmap(uintptr_t address, size_t bytes)
 {
+    SIM_UNPOISON(address, bytes);
     if (mmap((void *)address, bytes, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0) ==
         MAP_FAILED)
         abort();
@@ -155,6 +156,44 @@ const char *sim_memory_fault(const struct sim_context *context, rd_cu_address ad
     }
 }
 
+const char *sim_memory_touch(const struct sim_context *context, uintptr_t address, size_t bytes, uintptr_t *from,
+                             uintptr_t *to)
+{
+    struct sim_range *range = sim_range_find(address);
+    if (range == NULL) {
+        for (range = ranges; range != NULL; range = range->next)
+            if (address - range->map < range->map_bytes + PAGE) return "past the end of an allocation, or before it";
+        return sim_memory_reserved(address) ? "memory that has been freed, or never was" : NULL;
+    }
+    if (address + bytes > range->start + range->bytes) return "past the end of an allocation";
+    const char *fault = sim_memory_fault(context, range->start);
+    *from = fault == NULL ? range->start : 0;
+    *to = fault == NULL ? range->start + range->bytes : 0;
+    return fault;
+}
+
+/* The thread sanitizer is to see these; the address sanitizer is not, since device memory is poison to it. */
+#ifdef SIM_SAN_address
+__attribute__((optimize("no-tree-loop-distribute-patterns"))) void sim_copy(void *to, const void *from, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) ((char *)to)[i] = ((const char *)from)[i];
+}
+
+__attribute__((optimize("no-tree-loop-distribute-patterns"))) void sim_fill(void *to, unsigned char value, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++) ((unsigned char *)to)[i] = value;
+}
+#else
+void sim_copy(void *to, const void *from, size_t bytes)
+{
+    memmove(to, from, bytes);
+}
+void sim_fill(void *to, unsigned char value, size_t bytes)
+{
+    memset(to, value, bytes);
+}
+#endif
+
 /* ---- Watched ends -------------------------------------------------------------------------------------------------
  */
 
@@ -166,9 +205,12 @@ static void range_begin(struct sim_range *range, uintptr_t map, size_t bytes)
     range->map = map;
     range->map_bytes = round_up(rounded, PAGE);
     range->start = map + range->map_bytes - rounded;
-    memset((void *)map, FRESH, range->map_bytes < FRESH_MOST ? range->map_bytes : FRESH_MOST);
-    memset((void *)(range->start + bytes), FRESH, rounded - bytes);
-    SIM_POISON(range->start + bytes, rounded - bytes);
+    sim_fill((void *)map, FRESH, range->map_bytes < FRESH_MOST ? range->map_bytes : FRESH_MOST);
+    sim_fill((void *)(range->start + bytes), FRESH, rounded - bytes);
+    if (range->kind == SIM_DEVICE_MEMORY)
+        SIM_POISON(map, range->map_bytes);
+    else
+        SIM_POISON(range->start + bytes, rounded - bytes);
 }
 
 static void range_check(const struct sim_range *range)

@@ -22,7 +22,7 @@ static __attribute__((noreturn)) void refuse(const char *word)
     sim_say("CUDASIM: \"%s\" is not understood; there are: devices=1..%d multiprocessors=N capability=90 driver=13000 "
             "memory=BYTES[KMG] "
             "p2p=all|none|pairs|switch|pcie seed=N pci=ADDRESS,... lacks=FUNCTION fail=CALL:NTH[:RESULT[:lost]],... "
-            "trace check "
+            "trace "
             "no_memory_operations no_ipc no_fds",
             word, SIM_DEVICES);
     abort();
@@ -70,7 +70,6 @@ static bool read_switch(const char *word)
         bool *value;
     } switches[] = {
         {"trace", &sim_settings.trace},
-        {"check", &sim_settings.check},
         {"no_memory_operations", &sim_settings.no_memory_operations},
         {"no_ipc", &sim_settings.no_ipc},
         {"no_fds", &sim_settings.no_fds},

@@ -3,6 +3,7 @@
  * share.c - memory of other processes: IPC handles, which name a descriptor of the process that made them, and memory
  * that is made, exported as a descriptor, and mapped where it is wanted.
  */
+#include "sanitize.h"
 #include "sim.h"
 
 #include <fcntl.h>
@@ -95,6 +96,7 @@ static struct sim_range *import(struct sim_context *context, const struct sim_ti
     range->map = (uintptr_t)map;
     range->map_bytes = bytes;
     range->opens = 1;
+    SIM_POISON(map, bytes);
     sim_range_add(range);
     return range;
 }
@@ -137,6 +139,7 @@ rd_cu_result cuIpcCloseMemHandle(rd_cu_address address)
     bool known = range != NULL && range->kind == SIM_IMPORTED && range->start == address;
     if (known && --range->opens == 0) {
         sim_context_await(context);
+        SIM_UNPOISON(range->map, range->map_bytes);
         munmap((void *)range->map, range->map_bytes);
         sim_range_remove(range);
         free(range);
@@ -320,6 +323,7 @@ rd_cu_result cuMemMap(rd_cu_address address, size_t bytes, size_t offset, rd_cu_
         range->start = range->map = address;
         range->bytes = range->map_bytes = bytes;
         range->allocation = found;
+        SIM_POISON(map, bytes);
         found->users++;
         sim_range_add(range);
         result = RD_CU_SUCCESS;

@@ -73,7 +73,7 @@ struct sim_settings {
     size_t memory_bytes; /* of each device */
     enum sim_p2p p2p;
     unsigned seed; /* of the order of a block's threads; 0: in turns */
-    bool trace, check, no_memory_operations, no_ipc, no_fds;
+    bool trace, no_memory_operations, no_ipc, no_fds;
     char pci[SIM_DEVICES][16];
     char lacks[64]; /* a function that this driver does not have */
 };
@@ -164,6 +164,14 @@ bool sim_memory_reserved(rd_cu_address address);
 void sim_unmap(uintptr_t address, size_t bytes);
 /* What is wrong with an address that a kernel of this context is given, or NULL. With the lock held. */
 const char *sim_memory_fault(const struct sim_context *context, rd_cu_address address);
+
+/* The same for bytes that it is about to touch; where nothing is wrong, *from and *to become the range that holds them.
+ */
+const char *sim_memory_touch(const struct sim_context *context, uintptr_t address, size_t bytes, uintptr_t *from,
+                             uintptr_t *to);
+/* memcpy and memset that no sanitizer looks at, where it should not. */
+void sim_copy(void *to, const void *from, size_t bytes);
+void sim_fill(void *to, unsigned char value, size_t bytes);
 
 /* A handle that another process opens: who has which descriptor. */
 struct sim_ticket {

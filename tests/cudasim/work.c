@@ -47,7 +47,7 @@ static enum place place(rd_cu_address address, size_t bytes)
 static rd_cu_result run_copy(struct sim_work *work)
 {
     const void *from = work->as.copy.staged != NULL ? work->as.copy.staged : sim_pointer(work->as.copy.from);
-    memmove(sim_pointer(work->as.copy.to), from, work->as.copy.bytes);
+    sim_copy(sim_pointer(work->as.copy.to), from, work->as.copy.bytes);
     return RD_CU_SUCCESS;
 }
 
@@ -93,7 +93,7 @@ rd_cu_result cuMemcpyPeerAsync(rd_cu_address to, rd_cu_context to_context, rd_cu
 
 static rd_cu_result run_fill(struct sim_work *work)
 {
-    memset(sim_pointer(work->as.fill.address), work->as.fill.value, work->as.fill.bytes);
+    sim_fill(sim_pointer(work->as.fill.address), work->as.fill.value, work->as.fill.bytes);
     return RD_CU_SUCCESS;
 }
 
