@@ -197,6 +197,12 @@ $(SIM)/images: $(SIM_LIBS) Makefile
 	$(Q)for t in $(SIM_TRIALS); do echo "// $$t" >$(SIM)/$$t.ptx; done
 	$(Q)printf '%s\n' $(SIM_IMAGES) | tr : ' ' >$@
 
+# The runtime that belongs to it, for programs that have no kernels.
+$(BUILD)/obj/tests/cudart/%.o: CFLAGS += -fvisibility=default
+$(SIM)/libcudart.so.13: $(BUILD)/obj/tests/cudart/cudart.o $(BUILD)/librondo.a tests/cudart/cudart.map
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) -shared -Wl,-soname,libcudart.so.13 -Wl,--version-script=tests/cudart/cudart.map $(LDFLAGS) -o $@ $(filter %.o %.a,$^) $(LIBS)
+
 # These are programs for NCCL: they see nccl.h, and run with the drop-in.
 $(BUILD)/obj/tests/test_nccl_%.o $(BUILD)/obj/tests/nccl/%.o: CPPFLAGS += -Iinclude/compat
 $(BUILD)/tests/test_nccl_%: $(BUILD)/obj/tests/test_nccl_%.o $(BUILD)/compat/libnccl.so
@@ -221,7 +227,7 @@ check:
 	@$(MAKE) --no-print-directory -j$(JOBS) all tests
 	@$(MAKE) --no-print-directory check-layers run-tests
 
-tests: $(TESTS) $(BUILD)/chaos $(SIM)/libcuda.so.1 $(SIM)/images
+tests: $(TESTS) $(BUILD)/chaos $(SIM)/libcuda.so.1 $(SIM)/libcudart.so.13 $(SIM)/images
 run-tests:
 	@tests/run.sh $(BUILD)
 
