@@ -128,6 +128,11 @@ typedef struct rondo_config {
  * not be a rank itself). RONDO_SYSTEM_ERROR: no socket, or the port named by RONDO_PORT is taken. */
 RONDO_API rondo_result rondo_get_unique_id(rondo_unique_id *id);
 
+/* The id of those who meet at an address that all know, "10.0.0.1:5000" or "name:5000": every process makes the same one
+ * for itself, so none has to be carried. Rank 0 must run on that host and listens on that port. Unlike other ids it holds
+ * no key: RONDO_KEY_FILE or RONDO_KEY names one. */
+RONDO_API rondo_result rondo_unique_id_at(rondo_unique_id *id, const char *address);
+
 /* Joins the communicator of `id` as `rank` of `world_size` (0 <= rank < world_size). Returns on every rank when all
  * have joined, or RONDO_TIMEOUT with the list of those missing. config: NULL means RONDO_CONFIG_INIT.
  * On failure *comm is untouched and there is nothing to clean up. */

@@ -24,13 +24,16 @@ compile threads && { fresh; run "$work/threads" 4; expect "a thread each" '4 thr
 processes() { # NAME N LINE
     compile "$1" || return
     fresh
-    for ((r = 1; r < $2; r++)); do run "$work/$1" $r "$2" "$work/id" & done
-    run "$work/$1" 0 "$2" "$work/id"
+    [ "$1" = address ] || local id=$work/id
+    for ((r = 1; r < $2; r++)); do run "$work/$1" $r "$2" ${id-} & done
+    run "$work/$1" 0 "$2" ${id-}
     wait
     expect "$1" "$3" "$2"
 }
 processes processes 3 'of 3 processes: ok'
 processes several 4 'of 4 in three communicators: ok'
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+NCCL_COMM_ID=127.0.0.1:$port RONDO_DEBUG=NONE processes address 3 'of 3 met at an address: ok'
 
 mpi() { # FLAVOUR OPTIONS...
     local flavour=$1; shift

@@ -54,6 +54,9 @@ typedef struct rd_job {
 
 /* A new unique id, served by this process from now on (starts the service thread). */
 rondo_result rd_job_new_id(rondo_unique_id *id, const rd_settings *settings);
+/* The id that every process makes of this address ("10.0.0.1:5000"), where rank 0 will serve the table. Its key, if any,
+ * is the environment's. */
+rondo_result rd_job_id_at(rondo_unique_id *id, const char *address, const rd_settings *settings);
 /* RONDO_INVALID_ARGUMENT for a damaged id, one of another version, or a rank out of range. */
 rondo_result rd_job_from_id(rd_job *job, const rondo_unique_id *id, int rank, int world, const rd_settings *settings);
 /* From the launcher's environment (launch_env.c has the table of those it knows). comm_number counts up per process,

@@ -28,7 +28,7 @@ rondo_result rd_job_count(const unsigned char id[16], int rank, uint32_t *number
  *    24  32  key, random
  *    56  16  token of the process that made it: its abstract socket
  *    72   1  number of addresses
- *    73   1  flags, 0
+ *    73   1  flags: 1: made from an address, alike in all processes; rank 0 listens there
  *    74  50  addresses, best first: a byte 4 or 6, then 4 or 16 bytes; zero after the last
  *   124   4  hash of all before it, so that an id that was cut or garbled on its way says so */
 #define RD_ID_ADDRESSES 10
@@ -36,6 +36,7 @@ rondo_result rd_job_count(const unsigned char id[16], int rank, uint32_t *number
 struct rd_id_parts {
     unsigned char job[16], key[32], token[16];
     int port, addresses;
+    bool at_address; /* no token, and no key: that is the environment's */
     rd_address address[RD_ID_ADDRESSES];
 };
 

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/interface.h"
 #include "base/status.h"
@@ -71,12 +72,16 @@ enum {
     AT_KEY = 24,
     AT_TOKEN = 56,
     AT_COUNT = 72,
+    AT_FLAGS = 73,
     AT_LIST = 74,
     AT_CHECK = 124
 };
 
+#define NAME_PATIENCE_S 30.0 /* for the name of rank 0's host to be known */
+
 static const unsigned char magic[4] = {'r', 'n', 'd', 'o'};
 static const int id_version = 1;
+enum { AT_ADDRESS = 1 };
 
 static void put_16(unsigned char *at, int value)
 {
@@ -115,6 +120,7 @@ void rd_id_encode(rondo_unique_id *id, const struct rd_id_parts *parts)
         at += bytes;
         b[AT_COUNT]++;
     }
+    b[AT_FLAGS] = parts->at_address ? AT_ADDRESS : 0;
     check_of(b, b + AT_CHECK);
 }
 
@@ -159,6 +165,7 @@ rondo_result rd_id_decode(struct rd_id_parts *parts, const rondo_unique_id *id)
     check_of(b, check);
     p.port = get_16(b + AT_PORT);
     p.addresses = b[AT_COUNT];
+    p.at_address = b[AT_FLAGS] & AT_ADDRESS;
     if (memcmp(check, b + AT_CHECK, sizeof check) != 0 || !decode_addresses(&p, b))
         return rd_fail(RONDO_INVALID_ARGUMENT, "the unique id is damaged: its bytes and its check differ; %s", remedy);
     memcpy(p.job, b + AT_JOB, sizeof p.job);
@@ -186,12 +193,45 @@ rondo_result rd_job_new_id(rondo_unique_id *id, const rd_settings *settings)
     return result;
 }
 
+rondo_result rd_job_id_at(rondo_unique_id *id, const char *address, const rd_settings *settings)
+{
+    struct rd_id_parts parts;
+    char host[256], *end = NULL;
+    memset(&parts, 0, sizeof parts);
+    const char *colon = strrchr(address, ':');
+    long port = colon ? strtol(colon + 1, &end, 10) : 0;
+    if (!colon || end == colon + 1 || *end || port < 1 || port > 65535 || (size_t)(colon - address) >= sizeof host)
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "the address is \"%.200s\"; it must be that of rank 0's host and a port that is free there: "
+                       "10.0.0.1:5000, [fd00::1]:5000 or name:5000",
+                       address);
+    bool bracketed = *address == '[' && colon > address && colon[-1] == ']';
+    snprintf(host, sizeof host, "%.*s", (int)(colon - address) - 2 * bracketed, address + bracketed);
+    int64_t deadline = rd_deadline(settings->timeout_s < NAME_PATIENCE_S ? settings->timeout_s : NAME_PATIENCE_S);
+    RD_TRY(rd_address_resolve(host, (int)port, deadline, parts.address, RD_ID_ADDRESSES, &parts.addresses));
+    parts.port = (int)port;
+    parts.at_address = true;
+    rd_hash(parts.job, sizeof parts.job, "rondo job at an address", address, strlen(address));
+    rd_id_encode(id, &parts);
+    return RONDO_SUCCESS;
+}
+
+/* Found as a job that an environment describes: on rank 0's host by a name of the job, else at the address. */
+static rondo_result find_at_address(rd_job *job, const rd_settings *settings)
+{
+    char digits[33];
+    job->is_root = job->rank == 0;
+    RD_TRY(rd_key_read(settings, job->key, &job->has_key));
+    rd_hex(digits, job->id, sizeof job->id);
+    snprintf(job->root[job->roots++], sizeof job->root[0], "unix:rondo-%u-%s", (unsigned)geteuid(), digits);
+    return RONDO_SUCCESS;
+}
+
 rondo_result rd_job_from_id(rd_job *job, const rondo_unique_id *id, int rank, int world, const rd_settings *settings)
 {
     struct rd_id_parts parts;
     char name[RD_UNIX_NAME];
     rd_job j;
-    (void)settings; /* the id says it all */
     if (world < 1 || world > RD_LARGEST_WORLD)
         return rd_fail(RONDO_INVALID_ARGUMENT, "world_size is %d; valid: 1 to %d", world, RD_LARGEST_WORLD);
     if (rank < 0 || rank >= world)
@@ -201,13 +241,16 @@ rondo_result rd_job_from_id(rd_job *job, const rondo_unique_id *id, int rank, in
     memcpy(j.id, parts.job, sizeof j.id);
     memcpy(j.key, parts.key, sizeof j.key);
     sodium_memzero(parts.key, sizeof parts.key);
-    j.has_key = true;
+    j.has_key = !parts.at_address;
     j.rank = rank;
     j.world = world;
     j.root_port = parts.port;
     j.root_ports = 1;
     rd_process_unix_name(parts.token, name);
-    snprintf(j.root[j.roots++], sizeof j.root[0], "unix:%s", name);
+    if (parts.at_address)
+        RD_TRY(find_at_address(&j, settings));
+    else
+        snprintf(j.root[j.roots++], sizeof j.root[0], "unix:%s", name);
     for (int i = 0; i < parts.addresses && j.roots < RD_ROOTS; i++)
         rd_address_print(&parts.address[i], j.root[j.roots++]);
     RD_TRY(rd_job_count(j.id, rank, &j.comm_number));

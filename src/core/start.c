@@ -264,6 +264,16 @@ rondo_result rondo_get_unique_id(rondo_unique_id *id)
     return rd_job_new_id(id, &settings);
 }
 
+rondo_result rondo_unique_id_at(rondo_unique_id *id, const char *address)
+{
+    rd_settings settings;
+    if (!id || !address)
+        return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_unique_id_at: id is %p and address %p; neither may be NULL", (void *)id,
+                       (const void *)address);
+    RD_TRY(rd_settings_load(&settings, NULL));
+    return rd_job_id_at(id, address, &settings);
+}
+
 static rondo_result start_rank(rondo_comm **comm, int world_size, const rondo_unique_id *id, int rank,
                                const rondo_config *config)
 {

@@ -295,7 +295,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId)
 {
     rondo_unique_id id;
     rd_shim_variables();
-    rondo_result result = uniqueId ? rondo_get_unique_id(&id) : rd_shim_null("uniqueId");
+    const char *at = rd_shim_meeting_point();
+    rondo_result result = !uniqueId ? rd_shim_null("uniqueId") : at ? rondo_unique_id_at(&id, at) : rondo_get_unique_id(&id);
     if (result == RONDO_SUCCESS) memcpy(uniqueId->internal, id.bytes, sizeof id.bytes);
     return rd_shim_result("ncclGetUniqueId", result);
 }

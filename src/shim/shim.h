@@ -141,6 +141,8 @@ int rd_shim_current_device(void);
 void rd_shim_variables(void);
 /* NCCL_COMM_BLOCKING. */
 int rd_shim_blocks(void);
+/* NCCL_COMM_ID: where rank 0 listens; NULL: it is not set. */
+const char *rd_shim_meeting_point(void);
 /* NCCL_DEBUG, read again. */
 void rd_shim_debug(void);
 

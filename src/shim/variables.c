@@ -16,6 +16,7 @@
 extern char **environ;
 
 static int blocks = 1;
+static const char *meeting_point;
 
 static bool is_on(const char *value)
 {
@@ -95,6 +96,12 @@ static bool blocking(const char *value)
     return true;
 }
 
+static bool meet_at(const char *value)
+{
+    meeting_point = *value ? strdup(value) : NULL;
+    return true;
+}
+
 /* Nothing of what it forbids happens here anyway. */
 static bool only_off(const char *value)
 {
@@ -130,6 +137,7 @@ static const struct {
     {"NCCL_SOCKET_NTHREADS", sockets},
     {"NCCL_NSOCKS_PERTHREAD", sockets},
     {"NCCL_COMM_BLOCKING", blocking},
+    {"NCCL_COMM_ID", meet_at},
     {"NCCL_NET", no_plugin},
     {"NCCL_NET_PLUGIN", no_plugin},
     {"NCCL_TUNER_PLUGIN", no_plugin},
@@ -181,6 +189,11 @@ void rd_shim_variables(void)
 int rd_shim_blocks(void)
 {
     return blocks;
+}
+
+const char *rd_shim_meeting_point(void)
+{
+    return meeting_point;
 }
 
 void rd_shim_debug(void)
