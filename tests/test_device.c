@@ -98,6 +98,7 @@ typedef struct setting {
     int gpus;
     const char *transport;
     enum kind send, recv;
+    const char *driver; /* what the simulated one lacks */
 } setting;
 
 static bool uses_gpu(const setting *s, int rank)
@@ -113,6 +114,7 @@ static void set_up(int rank, void *context)
     test_env("RONDO_DEVICE", uses_gpu(s, rank) ? device : "host");
     test_env("RONDO_TRANSPORT", s->transport);
     test_env("RONDO_SLICE", "4096");
+    if (is_cudasim() && s->driver) test_env("CUDASIM", s->driver); /* which this process has not loaded yet */
 }
 
 static void use_gpu(const setting *s, int rank)
@@ -245,34 +247,41 @@ static void run_all(int n, setting s)
 static void a_gpu_for_each(void **state)
 {
     (void)state;
-    for (int n = 1; n <= 4; n++) run_all(n, (setting){0xff, 4, NULL, DEVICE, DEVICE});
+    for (int n = 1; n <= 4; n++) run_all(n, (setting){0xff, 4, NULL, DEVICE, DEVICE, NULL});
 }
 
 static void several_on_one_gpu(void **state)
 {
     (void)state;
-    run_all(3, (setting){0xff, 1, NULL, DEVICE, DEVICE});
+    run_all(3, (setting){0xff, 1, NULL, DEVICE, DEVICE, NULL});
 }
 
 static void gpus_and_hosts(void **state)
 {
     (void)state;
-    run_all(2, (setting){0x1, 2, NULL, DEVICE, DEVICE});
-    run_all(4, (setting){0x5, 2, NULL, DEVICE, MANAGED});
-    run_all(3, (setting){0x6, 2, "tcp", DEVICE, DEVICE});
+    run_all(2, (setting){0x1, 2, NULL, DEVICE, DEVICE, NULL});
+    run_all(4, (setting){0x5, 2, NULL, DEVICE, MANAGED, NULL});
+    run_all(3, (setting){0x6, 2, "tcp", DEVICE, DEVICE, NULL});
 }
 
 static void over_sockets(void **state)
 {
     (void)state;
-    run_all(3, (setting){0xff, 4, "tcp", DEVICE, DEVICE});
+    run_all(3, (setting){0xff, 4, "tcp", DEVICE, DEVICE, NULL});
 }
 
 static void every_kind_of_memory(void **state)
 {
     (void)state;
     for (enum kind send = 0; send < KINDS; send++)
-        for (enum kind recv = 0; recv < KINDS; recv++) run_all(2, (setting){0xff, 2, NULL, send, recv});
+        for (enum kind recv = 0; recv < KINDS; recv++) run_all(2, (setting){0xff, 2, NULL, send, recv, NULL});
+}
+
+/* Then events tell what is done. */
+static void streams_that_cannot_store(void **state)
+{
+    (void)state;
+    run_all(3, (setting){0x3, 2, NULL, DEVICE, DEVICE, "devices=2 no_memory_operations"});
 }
 
 int main(int argc, char **argv)

@@ -58,7 +58,7 @@ static rondo_result make(const rondo_comm *comm, const rd_contact *contact, rd_c
                       .algo = (uint32_t)s->algo,
                       .numerics = (uint32_t)s->numerics,
                       .flat_ranks = (uint32_t)s->flat_ranks,
-                      .on_gpu = comm->device != NULL,
+                      .on_gpu = s->device >= 0,
                       .slice_bytes = (uint64_t)s->slice_bytes,
                       .contact = *contact};
     RD_TRY(rd_transports_lacking(rd_forced_transport(comm), &card->lacking));

@@ -231,6 +231,7 @@ static rondo_result make_links(rd_connecting *c, rd_table *table)
     if (c->flat_bytes > comm->wiring.slice_bytes) c->flat_bytes = comm->wiring.slice_bytes;
     /* First the control plane, so that a death while links are made is noticed at once. */
     RD_TRY(rd_member_start_control(comm->member, c->unix_ok, c->deadline));
+    RD_TRY(rd_comm_open_device(comm)); /* if that fails, the others can be told */
     RD_TRY(make_edges(c));
     return conclude(c, table);
 }
@@ -252,7 +253,7 @@ rondo_result rd_comm_connect(rondo_comm *comm, rd_table *table, const rd_contact
     if ((result = rd_member_set_contacts(comm->member, contacts)) != RONDO_SUCCESS) goto out;
     if ((result = rd_cards_agree(comm, c.cards)) != RONDO_SUCCESS) goto out;
     if ((result = rd_cards_order_rings(comm, c.cards, &c.near)) != RONDO_SUCCESS) goto out;
-    if (comm->size > 1) result = make_links(&c, table);
+    result = comm->size > 1 ? make_links(&c, table) : rd_comm_open_device(comm);
     set_polls(comm);
     if (result == RONDO_SUCCESS) log_ring(comm);
 out:

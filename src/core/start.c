@@ -90,7 +90,6 @@ static rondo_result join(rondo_comm *comm, const rd_job *job)
     RD_TRY(rd_member_open(&member, job, &comm->settings, &contact, &member_ops, comm));
     rd_comm_set_member(comm, member);
     if (rd_comm_stopped(comm)) return rd_fail(RONDO_ABORTED, "%s", comm->stop.text);
-    RD_TRY(rd_comm_open_device(comm));
     RD_TRY(rd_table_open(&table, job, &comm->settings, deadline, &comm->stop.word));
     rondo_result result = rd_comm_connect(comm, table, &contact, deadline);
     rd_table_close(table);
