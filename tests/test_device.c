@@ -293,8 +293,12 @@ int main(int argc, char **argv)
         return 0;
     }
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_gpu_for_each), cmocka_unit_test(several_on_one_gpu),   cmocka_unit_test(gpus_and_hosts),
-        cmocka_unit_test(over_sockets),   cmocka_unit_test(every_kind_of_memory),
+        cmocka_unit_test(a_gpu_for_each),
+        cmocka_unit_test(several_on_one_gpu),
+        cmocka_unit_test(gpus_and_hosts),
+        cmocka_unit_test(over_sockets),
+        cmocka_unit_test(every_kind_of_memory),
+        cmocka_unit_test(streams_that_cannot_store),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
