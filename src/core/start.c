@@ -118,9 +118,11 @@ static rondo_result create(rondo_comm **out, const rd_start *start)
     RD_TRY(allocate(&comm, start));
     rondo_result result = join(comm, &start->job);
     if (result != RONDO_SUCCESS) {
+        char why[RD_ERROR_BYTES];
         result = true_reason(comm, result);
-        rd_comm_discard(comm);
-        return result;
+        snprintf(why, sizeof why, "%s", rd_last_error());
+        rd_comm_discard(comm); /* which may fail to say goodbye */
+        return rd_fail(result, "%s", why);
     }
     *out = comm;
     return RONDO_SUCCESS;

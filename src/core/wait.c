@@ -100,7 +100,7 @@ static rondo_result result_of(rd_task *task, rd_progress progress)
     if (progress == RD_DONE) return RONDO_SUCCESS;
     if (progress == RD_FAILED && task->result != RONDO_IN_PROGRESS) return task->result;
     /* A peer may die after it has done its part: what it sent is used up before its end counts. */
-    if (stop && progress != RD_MOVED) return stop;
+    if (stop && progress != RD_MOVED && !rd_task_on_gpu(task)) return stop;
     if (progress == RD_FAILED) return rd_explain_failure(task);
     if (progress == RD_MOVED && ++task->moved % LOOK_MOVES == 0) return reason_to_end(task);
     return RONDO_IN_PROGRESS;
