@@ -6,10 +6,10 @@
 #include "shim/shim.h"
 
 /* After success the communicator is held until finish. */
-static rondo_result begin(ncclComm_t comm, cudaStream_t stream, rondo_stream **on)
+static rondo_result begin(ncclComm_t comm, cudaStream_t stream, const void *send, const void *recv, rondo_stream **on)
 {
     RD_TRY(rd_shim_enter(comm));
-    rondo_result result = rd_shim_stream(stream, comm, on);
+    rondo_result result = rd_shim_stream(stream, comm, send, recv, on);
     if (result != RONDO_SUCCESS) rd_shim_leave(comm);
     return result;
 }
@@ -22,10 +22,10 @@ static ncclResult_t finish(const char *function, ncclComm_t comm, rondo_result r
 }
 
 /* Makes `call`, which may use `inner` and `on`. */
-#define RD_CALL(function, comm, stream, call)                                                       \
+#define RD_CALL(function, send, recv, comm, stream, call)                                                     \
     do {                                                                                            \
         rondo_stream *on = NULL;                                                                    \
-        rondo_result begun = begin(comm, stream, &on);                                              \
+        rondo_result begun = begin(comm, stream, send, recv, &on);                                              \
         if (begun != RONDO_SUCCESS) return rd_shim_result(function, begun);                         \
         rondo_comm *inner = (comm)->inner;                                                          \
         return finish(function, comm, call);                                                        \
@@ -35,7 +35,7 @@ RD_NCCL(ncclAllReduce);
 ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    RD_CALL("ncclAllReduce", comm, stream,
+    RD_CALL("ncclAllReduce", sendbuff, recvbuff, comm, stream,
             rondo_all_reduce(sendbuff, recvbuff, count, (rondo_dtype)datatype, (rondo_op)op, inner, on));
 }
 
@@ -43,7 +43,7 @@ RD_NCCL(ncclReduceScatter);
 ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
-    RD_CALL("ncclReduceScatter", comm, stream,
+    RD_CALL("ncclReduceScatter", sendbuff, recvbuff, comm, stream,
             rondo_reduce_scatter(sendbuff, recvbuff, recvcount, (rondo_dtype)datatype, (rondo_op)op, inner, on));
 }
 
@@ -51,7 +51,7 @@ RD_NCCL(ncclAllGather);
 ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    RD_CALL("ncclAllGather", comm, stream,
+    RD_CALL("ncclAllGather", sendbuff, recvbuff, comm, stream,
             rondo_all_gather(sendbuff, recvbuff, sendcount, (rondo_dtype)datatype, inner, on));
 }
 
@@ -59,21 +59,21 @@ RD_NCCL(ncclBroadcast);
 ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    RD_CALL("ncclBroadcast", comm, stream,
+    RD_CALL("ncclBroadcast", sendbuff, recvbuff, comm, stream,
             rondo_broadcast(sendbuff, recvbuff, count, (rondo_dtype)datatype, root, inner, on));
 }
 
 RD_NCCL(ncclBcast);
 ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
 {
-    RD_CALL("ncclBcast", comm, stream, rondo_broadcast(buff, buff, count, (rondo_dtype)datatype, root, inner, on));
+    RD_CALL("ncclBcast", buff, buff, comm, stream, rondo_broadcast(buff, buff, count, (rondo_dtype)datatype, root, inner, on));
 }
 
 RD_NCCL(ncclReduce);
 ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
                         int root, ncclComm_t comm, cudaStream_t stream)
 {
-    RD_CALL("ncclReduce", comm, stream,
+    RD_CALL("ncclReduce", sendbuff, recvbuff, comm, stream,
             rondo_reduce(sendbuff, recvbuff, count, (rondo_dtype)datatype, (rondo_op)op, root, inner, on));
 }
 
@@ -81,7 +81,7 @@ RD_NCCL(ncclGather);
 ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                         ncclComm_t comm, cudaStream_t stream)
 {
-    RD_CALL("ncclGather", comm, stream,
+    RD_CALL("ncclGather", sendbuff, recvbuff, comm, stream,
             rondo_gather(sendbuff, recvbuff, count, (rondo_dtype)datatype, root, inner, on));
 }
 
@@ -89,7 +89,7 @@ RD_NCCL(ncclScatter);
 ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                          ncclComm_t comm, cudaStream_t stream)
 {
-    RD_CALL("ncclScatter", comm, stream,
+    RD_CALL("ncclScatter", sendbuff, recvbuff, comm, stream,
             rondo_scatter(sendbuff, recvbuff, count, (rondo_dtype)datatype, root, inner, on));
 }
 
@@ -97,7 +97,7 @@ RD_NCCL(ncclAlltoAll);
 ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
                           cudaStream_t stream)
 {
-    RD_CALL("ncclAlltoAll", comm, stream,
+    RD_CALL("ncclAlltoAll", sendbuff, recvbuff, comm, stream,
             rondo_all_to_all(sendbuff, recvbuff, count, (rondo_dtype)datatype, inner, on));
 }
 
@@ -134,12 +134,12 @@ RD_NCCL(ncclSend);
 ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    RD_CALL("ncclSend", comm, stream, rondo_send(sendbuff, count, (rondo_dtype)datatype, peer, inner, on));
+    RD_CALL("ncclSend", sendbuff, NULL, comm, stream, rondo_send(sendbuff, count, (rondo_dtype)datatype, peer, inner, on));
 }
 
 RD_NCCL(ncclRecv);
 ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    RD_CALL("ncclRecv", comm, stream, rondo_recv(recvbuff, count, (rondo_dtype)datatype, peer, inner, on));
+    RD_CALL("ncclRecv", NULL, recvbuff, comm, stream, rondo_recv(recvbuff, count, (rondo_dtype)datatype, peer, inner, on));
 }

@@ -59,7 +59,7 @@ rondo_result rd_shim_null(const char *what)
 
 /* ---- Handles ---- */
 
-ncclComm_t rd_shim_new(int rank, int size, int blocking)
+ncclComm_t rd_shim_new(int rank, int size, int blocking, int device)
 {
     ncclComm_t comm = calloc(1, sizeof *comm);
     if (!comm) {
@@ -68,7 +68,7 @@ ncclComm_t rd_shim_new(int rank, int size, int blocking)
     }
     comm->rank = rank;
     comm->size = size;
-    comm->device = rd_shim_current_device();
+    comm->device = device;
     comm->blocking = blocking;
     atomic_init(&comm->making, RONDO_IN_PROGRESS);
     pthread_mutex_lock(&lock);
@@ -99,6 +99,7 @@ void rd_shim_free(ncclComm_t comm)
     forget(comm);
     pthread_mutex_unlock(&lock);
     rd_shim_forget_memory(comm);
+    rd_shim_forget_streams(comm);
     free(comm);
 }
 

@@ -266,8 +266,8 @@ static rd_making *new_making(ncclComm_t *out)
     return m;
 }
 
-static rondo_result join(ncclComm_t *out, int size, const ncclUniqueId *id, int rank,
-                         const ncclConfig_t *config)
+/* device: the rank's GPU; RONDO_DEVICE_AUTO: none. */
+static rondo_result join(ncclComm_t *out, int size, const ncclUniqueId *id, int rank, const ncclConfig_t *config, int device)
 {
     int blocking;
     rd_shim_variables();
@@ -284,7 +284,8 @@ static rondo_result join(ncclComm_t *out, int size, const ncclUniqueId *id, int 
     m->config.timeout_s = CALL_TIMEOUT_S;
     m->config.allow_overlap = 1;
     m->config.background = !blocking;
-    m->comm = rd_shim_new(rank, size, blocking);
+    m->config.device = device;
+    m->comm = rd_shim_new(rank, size, blocking, device);
     if (m->comm) return submit(m);
     release(m);
     return RONDO_SYSTEM_ERROR;
@@ -304,13 +305,14 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId)
 RD_NCCL(ncclCommInitRank);
 ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank)
 {
-    return rd_shim_result("ncclCommInitRank", join(comm, nranks, &commId, rank, NULL));
+    return rd_shim_result("ncclCommInitRank", join(comm, nranks, &commId, rank, NULL, rd_shim_current_device()));
 }
 
 RD_NCCL(ncclCommInitRankConfig);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config)
 {
-    return rd_shim_result("ncclCommInitRankConfig", join(comm, nranks, &commId, rank, config));
+    return rd_shim_result("ncclCommInitRankConfig", join(comm, nranks, &commId, rank, config,
+                                                            rd_shim_current_device()));
 }
 
 /* One root serves any number of ranks here, so the first id is enough. */
@@ -323,12 +325,14 @@ ncclResult_t ncclCommInitRankScalable(ncclComm_t *newcomm, int nranks, int myran
         return rd_shim_result(who, rd_fail(RONDO_INVALID_ARGUMENT,
                                            "nId is %d and commIds %p; with %d ranks there are 1 to %d ids", nId,
                                            (void *)commIds, nranks, nranks));
-    return rd_shim_result(who, join(newcomm, nranks, &commIds[0], myrank, config));
+    return rd_shim_result(who, join(newcomm, nranks, &commIds[0], myrank, config, rd_shim_current_device()));
 }
 
+/* Ranks may share a GPU. Without any, a list of them is but remembered for ncclCommCuDevice. */
 static rondo_result join_all(ncclComm_t *comms, int n, const int *devices)
 {
     ncclUniqueId id;
+    bool on_gpus = rd_shim_current_device() >= 0;
     if (!comms) return rd_shim_null("comm");
     if (n < 0) return rd_fail(RONDO_INVALID_ARGUMENT, "ndev is %d; it must not be negative", n);
     for (int i = 0; devices && i < n; i++)
@@ -336,8 +340,11 @@ static rondo_result join_all(ncclComm_t *comms, int n, const int *devices)
             return rd_fail(RONDO_INVALID_ARGUMENT, "devlist[%d] is %d; devices count from 0", i, devices[i]);
     if (n == 0) return RONDO_SUCCESS;
     if (ncclGetUniqueId(&id) != ncclSuccess || ncclGroupStart() != ncclSuccess) return RONDO_SYSTEM_ERROR;
-    for (int i = 0; i < n; i++)
-        if (ncclCommInitRank(&comms[i], n, id, i) == ncclSuccess) comms[i]->device = devices ? devices[i] : i;
+    for (int i = 0; i < n; i++) {
+        int device = devices ? devices[i] : i;
+        rondo_result result = join(&comms[i], n, &id, i, NULL, on_gpus ? device : RONDO_DEVICE_AUTO);
+        if (rd_shim_result("ncclCommInitAll", result) == ncclSuccess) comms[i]->device = device;
+    }
     return (rondo_result)ncclGroupEnd();
 }
 
@@ -387,11 +394,8 @@ static rondo_result derive(ncclComm_t parent, ncclComm_t *out, const ncclConfig_
     if (result == RONDO_SUCCESS && m->how == RD_MAKE_SHRINK) result = copy_excluded(m, what->exclude, what->excluded);
     bool member = m->how == RD_MAKE_SHRINK || m->color != NCCL_SPLIT_NOCOLOR;
     if (result == RONDO_SUCCESS && member) {
-        m->comm = rd_shim_new(-1, 0, blocking);
-        if (m->comm)
-            m->comm->device = parent->device;
-        else
-            result = RONDO_SYSTEM_ERROR;
+        m->comm = rd_shim_new(-1, 0, blocking, parent->device);
+        if (!m->comm) result = RONDO_SYSTEM_ERROR;
     }
     if (result == RONDO_SUCCESS) return submit(m);
     release(m);

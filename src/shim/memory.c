@@ -4,21 +4,95 @@
  */
 #include "shim/shim.h"
 
+#include "base/gpu.h"
+
 #include <stdint.h>
 #include <stdlib.h>
 
-/* ---- Memory ---- */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* ---- Memory: of the caller's GPU, or, where there is none, of the host ---- */
+
+typedef struct rd_on_gpu {
+    struct rd_on_gpu *next;
+    rd_cu_address address;
+    int device;
+} rd_on_gpu;
+
+static rd_on_gpu *on_gpus;
+
+/* One driver call in the GPU's primary context, which the runtime uses, too. */
+#define IN_CONTEXT(result, device, function, ...)                                                  \
+    do {                                                                                            \
+        rd_cu_context context_;                                                                     \
+        RD_TRY(RD_GPU(device, cuDevicePrimaryCtxRetain, &context_, device));                        \
+        result = RD_GPU(device, cuCtxPushCurrent, context_);                                        \
+        if (result == RONDO_SUCCESS) {                                                              \
+            result = RD_GPU(device, function, __VA_ARGS__);                                         \
+            rd_gpu_driver()->cuCtxPopCurrent(&context_);                                            \
+        }                                                                                           \
+        rd_gpu_driver()->cuDevicePrimaryCtxRelease(device);                                         \
+    } while (0)
+
+static rondo_result alloc_on_gpu(int device, size_t bytes, rd_cu_address *address)
+{
+    rondo_result result;
+    IN_CONTEXT(result, device, cuMemAlloc, address, bytes);
+    return result;
+}
+
+static rondo_result free_on_gpu(int device, rd_cu_address address)
+{
+    rondo_result result;
+    IN_CONTEXT(result, device, cuMemFree, address);
+    return result;
+}
+
+static rondo_result mem_alloc(void **ptr, size_t bytes)
+{
+    int device = rd_shim_current_device();
+    if (!ptr) return rd_shim_null("ptr");
+    if (device < 0 || !bytes) return rondo_mem_alloc(ptr, bytes, NULL);
+    rd_on_gpu *made = malloc(sizeof *made);
+    if (!made) return rd_fail_errno("no memory for a list of allocations");
+    made->device = device;
+    rondo_result result = alloc_on_gpu(device, bytes, &made->address);
+    if (result != RONDO_SUCCESS) {
+        free(made);
+        return result;
+    }
+    *ptr = (void *)(uintptr_t)made->address;
+    pthread_mutex_lock(&lock);
+    made->next = on_gpus;
+    on_gpus = made;
+    pthread_mutex_unlock(&lock);
+    return RONDO_SUCCESS;
+}
+
+static rondo_result mem_free(void *ptr)
+{
+    pthread_mutex_lock(&lock);
+    rd_on_gpu **at = &on_gpus;
+    while (*at && (*at)->address != (rd_cu_address)(uintptr_t)ptr) at = &(*at)->next;
+    rd_on_gpu *found = *at;
+    if (found) *at = found->next;
+    pthread_mutex_unlock(&lock);
+    if (!found) return rondo_mem_free(ptr, NULL);
+    rondo_result result = free_on_gpu(found->device, found->address);
+    free(found);
+    return result;
+}
 
 RD_NCCL(ncclMemAlloc);
 ncclResult_t ncclMemAlloc(void **ptr, size_t size)
 {
-    return rd_shim_result("ncclMemAlloc", ptr ? rondo_mem_alloc(ptr, size, NULL) : rd_shim_null("ptr"));
+    return rd_shim_result("ncclMemAlloc", mem_alloc(ptr, size));
 }
 
 RD_NCCL(ncclMemFree);
 ncclResult_t ncclMemFree(void *ptr)
 {
-    return rd_shim_result("ncclMemFree", rondo_mem_free(ptr, NULL));
+    return rd_shim_result("ncclMemFree", mem_free(ptr));
 }
 
 /* ---- Registrations; a window is one, too ---- */
@@ -27,8 +101,6 @@ struct rd_registered {
     rd_registered *next;
     void *address;
 };
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 static rondo_result add(ncclComm_t comm, void *address, size_t bytes, void **handle)
 {

@@ -36,6 +36,8 @@
 /* ---- comm.c ---- */
 
 typedef struct rd_registered rd_registered;
+typedef struct rd_standing rd_standing;
+typedef struct rd_use rd_use;
 
 struct ncclComm {
     struct ncclComm *next; /* of all that there are */
@@ -48,6 +50,7 @@ struct ncclComm {
     _Atomic int children;         /* that threads of ours make of it */
     char why[RD_ERROR_BYTES];     /* it could not be made */
     rd_registered *registered;    /* memory.c */
+    rd_use *uses;                 /* stream.c */
 };
 
 /* What a call returns: NCCL's result for ours. A failure's text names `function` and is the last error of this thread
@@ -55,7 +58,7 @@ struct ncclComm {
 ncclResult_t rd_shim_result(const char *function, rondo_result result);
 
 /* A new handle, known from now on; NULL: no memory, last error set. */
-ncclComm_t rd_shim_new(int rank, int size, int blocking);
+ncclComm_t rd_shim_new(int rank, int size, int blocking, int device);
 /* Frees one that nobody is inside and that has no communicator. */
 void rd_shim_free(ncclComm_t comm);
 /* RONDO_INVALID_ARGUMENT: this is no handle. Until rd_shim_leave it stays. */
@@ -130,8 +133,10 @@ void rd_shim_forget_memory(ncclComm_t comm);
 
 /* ---- stream.c ---- */
 
-/* NULL: the call runs here. */
-rondo_result rd_shim_stream(cudaStream_t stream, ncclComm_t comm, rondo_stream **on);
+/* For a call with these buffers; NULL: it runs here. */
+rondo_result rd_shim_stream(cudaStream_t stream, ncclComm_t comm, const void *send, const void *recv, rondo_stream **on);
+/* After its end. */
+void rd_shim_forget_streams(ncclComm_t comm);
 /* The GPU that a communicator made now belongs to; RONDO_DEVICE_AUTO where there is none. */
 int rd_shim_current_device(void);
 
