@@ -63,7 +63,7 @@ RONDO_PLAN_FN int rondo_plan_init_hier(rondo_plan *p, int32_t size, int32_t rank
                                        const int32_t *order, int wide)
 {
     if (local < 1 || size < 1 || size % local) return -1;
-    if (rondo_plan_init(p, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, size, rank, rank, count, order, NULL, wide)) return -1;
+    if (rondo_plan_init(p, RONDO_COLL_ALL_REDUCE, RONDO_ALGO_RING, size, rank, 0, count, order, NULL, wide)) return -1;
     p->algo = RONDO_ALGO_HIER;
     p->local = local;
     p->steps = 2 * (local - 1) + 2 * (size / local - 1);

@@ -186,12 +186,12 @@ static void case_bad_configurations(void **state)
         {{sizeof(rondo_config), 600, 0, -1, 0, 0, NULL, NULL, 0, 0}, {"slow_warning_s", "0", "0.001"}},
         {{sizeof(rondo_config), 600, 10, 0, 0, 0, NULL, NULL, 0, 0}, {"device", "0", "RONDO_DEVICE_HOST"}},
         {{sizeof(rondo_config), 600, 10, -3, 0, 0, NULL, NULL, 0, 0}, {"device", "-3", "RONDO_DEVICE_HOST"}},
-        {{sizeof(rondo_config), 600, 10, -1, 9, 0, NULL, NULL, 0, 0}, {"channels", "9", "1 to 8"}},
-        {{sizeof(rondo_config), 600, 10, -1, -1, 0, NULL, NULL, 0, 0}, {"channels", "-1", "1 to 8"}},
+        {{sizeof(rondo_config), 600, 10, -1, 9, 0, NULL, NULL, 0, 0}, {"channels", "9", "0 to 8"}},
+        {{sizeof(rondo_config), 600, 10, -1, -1, 0, NULL, NULL, 0, 0}, {"channels", "-1", "0 to 8"}},
         {{sizeof(rondo_config), 600, 10, -1, 0, 100, NULL, NULL, 0, 0}, {"slice_bytes", "100", "4096 to 262144"}},
         {{sizeof(rondo_config), 600, 10, -1, 0, 4097, NULL, NULL, 0, 0}, {"slice_bytes", "4097", "multiple of 64"}},
         {{sizeof(rondo_config), 600, 10, -1, 0, 0, "smh", NULL, 0, 0}, {"transport", "smh", "shm"}},
-        {{sizeof(rondo_config), 600, 10, -1, 0, 0, NULL, "rings", 0, 0}, {"algo", "rings", "ring, flat or exchange"}},
+        {{sizeof(rondo_config), 600, 10, -1, 0, 0, NULL, "rings", 0, 0}, {"algo", "rings", "ring, flat, exchange or hier"}},
     };
     rondo_unique_id id;
     rondo_comm *comm = NULL;

@@ -59,7 +59,7 @@ environment() {
     says '^  RONDO_KEY +set  \(environment; default unset\)$' "a key"
     grep -q secret out err && fail "the key is shown" out err
     says '^  RONDO_ALGO +auto  \(not valid in the environment\)$' "a bad value"
-    says "^  warning  RONDO_ALGO +'rng' is not valid, it must be auto, ring, flat or exchange; auto holds$" "a bad value"
+    says "^  warning  RONDO_ALGO +'rng' is not valid, it must be auto, ring, flat, exchange or hier; auto holds$" "a bad value"
     says '^ +to mend it: unset RONDO_ALGO$' "a bad value"
     says '^  RONDO_REQUIRE_KEY +1  \(not valid in the environment\)$' "a bad switch"
     says '^  warning  RONDO_CHANELS +is not a setting; did you mean RONDO_CHANNELS\?$' "an unknown name"

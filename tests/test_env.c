@@ -165,7 +165,7 @@ static void bad_values(void **state)
         {"RONDO_SLICE=9223372036854775807K", "4096 to 262144 bytes, a multiple of 64", "using 262144"},
         {"RONDO_SLICE=-64K", "4096 to 262144 bytes, a multiple of 64", "using 262144"},
         {"RONDO_TRANSPORT=tpc", "auto, loop, shm, tcp or verbs; did you mean tcp?", "using auto"},
-        {"RONDO_ALGO=tree", "auto, ring, flat or exchange; using", "using auto"},
+        {"RONDO_ALGO=tree", "auto, ring, flat, exchange or hier; using", "using auto"},
         {"RONDO_NUMERICS=exact", "accurate, fast or strict; using", "using accurate"},
         {"RONDO_DEBUG=INF", "NONE, WARN, INFO or TRACE; did you mean INFO?", "using WARN"},
         {"RONDO_REQUIRE_KEY=maybe", "0 or 1", "using 1"},
@@ -291,7 +291,7 @@ static void bad_config(void **state)
     BAD(slice_bytes, (size_t)-1, "18446744073709551615", "4096 to 262144");
     BAD(transport, "rdma", "\"rdma\"", "auto, loop, shm, tcp or verbs");
     BAD(transport, "", "\"\"", "auto, loop, shm, tcp or verbs");
-    BAD(algo, "tree", "\"tree\"", "auto, ring, flat or exchange");
+    BAD(algo, "tree", "\"tree\"", "auto, ring, flat, exchange or hier");
     BAD(size, 0, "is 0;", "8 to 4096");
     BAD(size, 7, "is 7;", "8 to 4096");
     BAD(size, 4097, "is 4097;", "8 to 4096");
@@ -411,7 +411,7 @@ static void suggestions(void **state)
     assert_string_equal(s.interface, "lo");
     static const char *const all[] = {"RONDO_CHANNELS", "RONDO_INTERFACE", "RONDO_SLICE"};
     for (int i = 0; i < 3; i++) assert_true(rd_settings_suggest(all[i], NULL));
-    assert_int_equal(LOAD("PATH=/").settings.channels, 1);
+    assert_int_equal(LOAD("PATH=/").settings.channels, 0);
 }
 
 static void empty_is_unset(void **state)

@@ -19,7 +19,7 @@ static const char *name_of(unsigned algo)
 {
     static const char *const names[] = {
         [RONDO_ALGO_RING] = "ring", [RONDO_ALGO_FLAT] = "flat", [RONDO_ALGO_EXCHANGE] = "exchange",
-        [RONDO_ALGO_PEERS] = "peers"};
+        [RONDO_ALGO_PEERS] = "peers", [RONDO_ALGO_HIER] = "hier"};
     return algo < sizeof names / sizeof *names ? names[algo] : "unknown";
 }
 

@@ -30,7 +30,7 @@ static const char help[] =
     "  -o, --op OP             operator (sum): sum, prod, max, min, avg\n"
     "      --root RANK         of broadcast, reduce, gather and scatter (0)\n"
     "      --transport T       auto, shm, tcp or verbs, as RONDO_TRANSPORT\n"
-    "      --algo A            auto, ring, flat or exchange, as RONDO_ALGO\n"
+    "      --algo A            auto, ring, flat, exchange or hier, as RONDO_ALGO\n"
     "      --in-place          results replace the input (default; all_to_all, sendrecv: never)\n"
     "      --out-of-place      results go to another buffer\n"
     "      --iters N           timed calls per row (default: as many as fit into about 0.1 s, 10 to 2000)\n"

@@ -116,7 +116,7 @@ rondo_result rd_cards_agree(rondo_comm *comm, const rd_card *cards)
             return differ("the wire version (two builds of the library)", r, (long)card->wire_version,
                           (long)mine->wire_version, comm->rank);
         if (card->algo != mine->algo)
-            return differ("RONDO_ALGO (0 auto, 1 ring, 2 flat, 3 exchange)", r, (long)card->algo, (long)mine->algo,
+            return differ("RONDO_ALGO (0 auto, 1 ring, 2 flat, 3 exchange, 4 hier)", r, (long)card->algo, (long)mine->algo,
                           comm->rank);
         if (card->numerics != mine->numerics)
             return differ("RONDO_NUMERICS (0 accurate, 1 fast, 2 strict)", r, (long)card->numerics,
@@ -163,12 +163,27 @@ static void log_rings(const rondo_comm *comm, const rd_rings *rings)
            slowest->link.mbs);
 }
 
+/* Of the first ring's hops inside hosts, or between them. */
+static rd_link slowest(const rd_rings *rings, const rd_card *cards, bool inside)
+{
+    rd_link worst = rd_link_of(inside ? RD_LINK_CORE : RD_LINK_SELF);
+    for (int i = 0; i < rings->ranks; i++) {
+        const rd_hop *hop = &rings->hops[i];
+        if (rd_cards_may_share_host(&cards[hop->from], &cards[hop->to]) != inside) continue;
+        if (hop->link.mbs < worst.mbs) worst = hop->link;
+    }
+    return worst;
+}
+
 /* The rings as this rank sees them. */
 static void take_rings(rondo_comm *comm, const rd_card *cards, const rd_around *around, const rd_rings *rings,
                        rd_neighbours *near)
 {
     int n = comm->size;
     comm->wiring.channels = rings->channels;
+    near->inside = slowest(rings, cards, true);
+    near->outside = slowest(rings, cards, false);
+    near->outside.mbs *= (uint32_t)rings->channels;
     for (int ch = 0; ch < rings->channels; ch++) {
         for (int i = 0; i < n; i++) {
             const rd_hop *hop = &rings->hops[ch * n + i];

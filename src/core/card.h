@@ -31,6 +31,7 @@ rondo_result rd_cards_agree(rondo_comm *comm, const rd_card *cards);
  * next (rd_contact_networks) the link to that one takes. */
 typedef struct rd_neighbours {
     int next[RD_MAX_CHANNELS], previous[RD_MAX_CHANNELS], network[RD_MAX_CHANNELS];
+    rd_link inside, outside; /* the slowest hop of any host, and between hosts, of all channels together */
 } rd_neighbours;
 
 /* The rings (comm->order, and where nobody asked for a number of channels, that), and whether the ranks of this host

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/device.h"
+#include "core/hierarchy.h"
 #include "core/scaled.h"
 
 #include "base/clock.h"
@@ -17,6 +18,7 @@ void rd_comm_discard(rondo_comm *comm)
     rd_record_delist(comm);
     rd_member_close(comm->member);
     rd_comm_disconnect(comm);
+    rd_hierarchy_close(comm);
     rd_links_close(comm);
     rd_comm_close_device(comm);
     for (int lane = 0; lane < RD_LANES; lane++) free(comm->transfers[lane]);

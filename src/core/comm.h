@@ -8,6 +8,7 @@
  *   around.c   ... and their networks
  *   connect.c  the links that a communicator starts with
  *   edges.c    ... and how they are made
+ *   hierarchy.c  the links and the choice of hierarchical all-reduces
  *   api.c      the collectives, each a description of the call and one line
  *   hello.c    the first bytes of a link
  *   links.c    links beyond the ring's neighbours, made on demand
@@ -109,6 +110,7 @@ struct rondo_comm {
     uint32_t lacking;  /* transports that some rank cannot use */
     rd_wire *out, *in; /* [channel * size + rank]; no link where the plans need none */
     rd_wiring wiring;  /* which of them the executor uses */
+    struct rd_hierarchy *hierarchy; /* NULL: no hierarchical all-reduces */
     rd_reduction reductions[RONDO_DTYPES][RONDO_OPS];
     rd_schedule schedules[RONDO_ALGOS][RONDO_COLLECTIVES][2]; /* [algo][collective][wide] */
     rd_schedule ring_schedules[RD_MAX_CHANNELS][RONDO_COLLECTIVES]

@@ -9,7 +9,7 @@
  */
 #include "core/card.h"
 #include "core/device.h"
-#include "core/edges.h"
+#include "core/hierarchy.h"
 
 #include "base/log.h"
 #include "base/sock.h"
@@ -27,10 +27,11 @@
                              */
 #define FLAT_LEAST 16384    /* smaller slots cost more than they save */
 
-/* What came of making links: two numbers of 32 bits on the wire. */
+/* What came of making links: numbers of 32 bits on the wire. */
 typedef struct rd_outcome {
-    uint32_t flat;   /* every link that flat needs is there */
-    uint32_t staged; /* some link of the ring has no slots */
+    uint32_t flat;          /* every link that flat needs is there */
+    uint32_t staged;        /* some link of the ring has no slots */
+    uint32_t hier[RD_OPEN]; /* ... of each stage of hierarchical operations */
 } rd_outcome;
 
 typedef struct rd_connecting {
@@ -73,7 +74,7 @@ static rd_edge flat_edge(const rd_connecting *c, int peer, rd_wire *wire)
 static rondo_result make_edges(rd_connecting *c)
 {
     rondo_comm *comm = c->comm;
-    size_t most = (size_t)comm->size + RD_MAX_CHANNELS;
+    size_t most = (size_t)comm->size + RD_MAX_CHANNELS + RD_HIERARCHY_EDGES;
     rd_edges edges = {.comm = comm, .cards = c->cards, .unix_ok = c->unix_ok, .deadline = c->deadline};
     edges.out = calloc(2 * most, sizeof *edges.out);
     if (!edges.out) return rd_fail_errno("no memory for the links of %d ranks", comm->size);
@@ -88,6 +89,9 @@ static rondo_result make_edges(rd_connecting *c)
         if (peer != c->near.next[0]) edges.out[edges.outs++] = flat_edge(c, peer, wire_out(comm, peer, 0));
         if (peer != c->near.previous[0]) edges.in[edges.ins++] = flat_edge(c, peer, wire_in(comm, peer, 0));
     }
+    int of_hierarchy = rd_hierarchy_edges(comm, edges.out + edges.outs, edges.in + edges.ins);
+    edges.outs += of_hierarchy;
+    edges.ins += of_hierarchy;
     rondo_result result = rd_edges_make(&edges);
     free(edges.out);
     return result;
@@ -169,10 +173,12 @@ static rondo_result conclude(rd_connecting *c, rd_table *table)
     }
     for (int peer = 0; c->flat && peer < comm->size; peer++)
         if (peer != comm->rank && !has(wire_out(comm, peer, 0), RONDO_LINK_SLOTS | RONDO_LINK_RETURN)) mine.flat = 0;
+    for (int s = 0; s < RD_OPEN; s++) mine.hier[s] = rd_hierarchy_staged(comm, s);
     rondo_result result = rd_table_exchange(table, "outcome", &mine, sizeof mine, all, c->deadline);
     if (result != RONDO_SUCCESS) goto out;
-    bool flat = true;
+    bool flat = true, hier[RD_OPEN] = {false};
     for (int r = 0; r < comm->size; r++) {
+        for (int s = 0; s < RD_OPEN; s++) hier[s] = hier[s] || all[r].hier[s];
         flat = flat && all[r].flat;
         wiring->staged = wiring->staged || all[r].staged;
     }
@@ -184,6 +190,7 @@ static rondo_result conclude(rd_connecting *c, rd_table *table)
     } else if (comm->settings.algo == RD_ALGO_FLAT || (comm->settings.algo == RD_ALGO_EXCHANGE && comm->size > 2)) {
         result = refuse_flat(c);
     }
+    if (result == RONDO_SUCCESS) result = rd_hierarchy_wire(comm, hier);
 out:
     free(all);
     return result;
@@ -210,6 +217,11 @@ static void log_ring(const rondo_comm *comm)
     rd_log(RD_LOG_INFO, "ring: %s%d, %d channel%s, slices of %zu bytes, all-reduce %s", text, comm->order[0],
            comm->wiring.channels, comm->wiring.channels == 1 ? "" : "s", comm->wiring.slice_bytes,
            comm->wiring.flat_out ? "flat" : "ring");
+    const rd_hierarchy *h = comm->hierarchy;
+    if (h && h->most == SIZE_MAX)
+        rd_log(RD_LOG_INFO, "hierarchical all-reduces: %d hosts of %d ranks, at any size", h->hosts, h->local);
+    else if (h)
+        rd_log(RD_LOG_INFO, "hierarchical all-reduces: %d hosts of %d ranks, up to %zu bytes", h->hosts, h->local, h->most);
 }
 
 static rondo_result make_links(rd_connecting *c, rd_table *table)
@@ -253,6 +265,7 @@ rondo_result rd_comm_connect(rondo_comm *comm, rd_table *table, const rd_contact
     if ((result = rd_member_set_contacts(comm->member, contacts)) != RONDO_SUCCESS) goto out;
     if ((result = rd_cards_agree(comm, c.cards)) != RONDO_SUCCESS) goto out;
     if ((result = rd_cards_order_rings(comm, c.cards, &c.near)) != RONDO_SUCCESS) goto out;
+    if ((result = rd_hierarchy_open(comm, c.cards, &c.near)) != RONDO_SUCCESS) goto out;
     result = comm->size > 1 ? make_links(&c, table) : rd_comm_open_device(comm);
     set_polls(comm);
     if (result == RONDO_SUCCESS) log_ring(comm);

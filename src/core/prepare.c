@@ -3,6 +3,7 @@
  * prepare.c - from a call to an operation: which algorithm, which plan, where the buffers are, what signature.
  */
 #include "core/device.h"
+#include "core/hierarchy.h"
 #include "core/scaled.h"
 
 #include "base/clock.h"
@@ -48,12 +49,13 @@ static bool exchanges_by_ring(const rondo_comm *comm, size_t bytes)
     return comm->settings.algo == RD_ALGO_EXCHANGE || bytes <= EXCHANGE_PAIR;
 }
 
-/* On one host flat, and for a short message exchange; else, where some rank uses a GPU, and where it is asked for, the
- * ring. */
+/* On one host flat, and for a short message exchange; on several hosts hierarchical where that is faster; else, where some
+ * rank uses a GPU, and where it is asked for, the ring. */
 static rondo_algo algorithm(const rondo_comm *comm, rondo_collective collective, size_t bytes)
 {
     if (collective >= RONDO_COLL_GATHER) return RONDO_ALGO_PEERS;
     if (collective != RONDO_COLL_ALL_REDUCE) return RONDO_ALGO_RING;
+    if (comm->hierarchy && bytes <= comm->hierarchy->most) return RONDO_ALGO_HIER;
     if (!comm->wiring.flat_out || comm->on_gpus) return exchanges_by_ring(comm, bytes) ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_RING;
     size_t most = comm->crowded ? EXCHANGE_TURNS : EXCHANGE_MOST;
     bool brief = comm->settings.algo == RD_ALGO_EXCHANGE || bytes * (size_t)(comm->size - 1) <= most;
@@ -224,8 +226,12 @@ rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
     bool wide = call->reduces && reduction->wide_bytes > reduction->bytes;
     rondo_algo algo = algorithm(comm, call->collective, whole * reduction->bytes);
     if (!is_planned(&op->plan, call->collective, algo, call->root, whole, wide)) {
-        rondo_plan_init(&op->plan, call->collective, algo, comm->size, comm->rank, call->root, whole, comm->order, NULL,
-                        wide);
+        if (algo == RONDO_ALGO_HIER)
+            rondo_plan_init_hier(&op->plan, comm->size, comm->rank, comm->hierarchy->local, whole,
+                                 comm->hierarchy->order, wide);
+        else
+            rondo_plan_init(&op->plan, call->collective, algo, comm->size, comm->rank, call->root, whole, comm->order,
+                            NULL, wide);
         RD_TRY(look_up_steps(&comm->schedules[algo][call->collective][wide], &op->plan, &op->steps));
         RD_TRY(plan_courses(comm, op));
     }
@@ -235,6 +241,10 @@ rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
     if (comm->device) RD_TRY(rd_place_call(comm, call));
     op->signature = signature_of(number, calls, count);
     op->trace = comm->trace;
+    if (algo == RONDO_ALGO_HIER) {
+        op->hier = &comm->hierarchy->hier;
+        RD_TRY(rd_hier_prepare(op->hier, reduction, whole, (int)comm->settings.cpu));
+    }
     if (comm->trace) rd_trace_call(comm->trace, number, &op->plan, call->dtype, call->op, comm->wiring.channels);
     return op->plan.algo == RONDO_ALGO_PEERS ? set_transfers(comm, op) : RONDO_SUCCESS;
 }
