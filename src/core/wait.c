@@ -75,8 +75,9 @@ static rondo_result reason_to_end(rd_task *task)
     if (task->running && rd_member_left(comm->member, comm->calls - 1, left, sizeof left))
         return rd_explain_left(task, left);
     if (rd_task_bereft(task) >= 0) {
-        if (task->bereft) return rd_explain_bereft(task);
-        task->bereft = true; /* what it sent last may have come since this rank looked */
+        bool busy = rd_task_on_gpu(task); /* with what has come */
+        if (task->bereft && !busy) return rd_explain_bereft(task);
+        task->bereft = !busy; /* what it sent last may have come since this rank looked */
         atomic_store(&comm->woken, 1);
     }
     if (!task->warned) task->warned = rd_explain_stopped(task);
