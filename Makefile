@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# make            build/librondo.so, build/librondo.a and the tool build/rondo
+# make            build/librondo.so, build/librondo.a, the tool build/rondo and, for NCCL's programs, build/compat/libnccl.so.2
 # make demo       this machine and its ring, checked all-reduces, a short bench, a network trained over the ring
 # make check      build and run every test; also: asan, ubsan, tsan, lint, check-layers, check-long
 # make check-cudasim  what needs GPUs, over the simulated driver (tests/cudasim): plain and under each sanitizer

@@ -144,6 +144,30 @@ static void ways_and_algorithms(void **state)
     assert_non_null(strstr(said, "4 channels"));
 }
 
+/* What the library made of them; it names a setting that it leaves a device out by. */
+static void rdma(void **state)
+{
+    (void)state;
+    RUN(two_ranks, "NCCL_IB_HCA=^=mlx5_3:1", "NCCL_IB_GID_INDEX=-1", "NCCL_IB_TC=106", "NCCL_IB_SL=1", "NCCL_IB_PKEY=0",
+        "NCCL_IB_TIMEOUT=20", "NCCL_IB_DISABLE=0");
+    assert_string_equal(said, "");
+    RUN(two_ranks, "NCCL_IB_TIMEOUT=99", "NCCL_IB_SL=1");
+    expect_said("NCCL_IB_TIMEOUT=99", 1);
+    expect_said("NCCL_IB_SL", 0);
+}
+
+static int refused_address(void)
+{
+    ncclUniqueId id;
+    return ncclGetUniqueId(&id) == ncclInvalidArgument && strstr(ncclGetLastError(NULL), "here:there") ? 0 : 1;
+}
+
+static void a_meeting_point(void **state)
+{
+    (void)state;
+    RUN(refused_address, "NCCL_COMM_ID=here:there");
+}
+
 static void blocking_and_interfaces(void **state)
 {
     (void)state;
@@ -157,7 +181,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(nothing_is_said_of_nothing), cmocka_unit_test(what_means_nothing_here_is_said_once),
         cmocka_unit_test(debug_levels),               cmocka_unit_test(ways_and_algorithms),
-        cmocka_unit_test(blocking_and_interfaces),
+        cmocka_unit_test(blocking_and_interfaces),    cmocka_unit_test(rdma),
+        cmocka_unit_test(a_meeting_point),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

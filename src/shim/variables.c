@@ -23,139 +23,172 @@ static bool is_on(const char *value)
     return *value && strcmp(value, "0") != 0;
 }
 
-/* Kept for ever, as suggestions are. */
-static void suggest(const char *name, const char *value)
+/* Kept for ever, as suggestions are. false: it is no value of the setting. */
+static bool suggest(const char *name, const char *value)
 {
     char *kept = strdup(value);
-    if (kept && !rd_settings_suggest(name, kept)) free(kept);
-}
-
-static void suggest_number(const char *name, long value, long most)
-{
-    char text[24];
-    snprintf(text, sizeof text, "%ld", value < most ? value : most);
-    suggest(name, text);
+    if (kept && rd_settings_suggest(name, kept)) return true;
+    free(kept);
+    return false;
 }
 
 /* ---- What each means: false: nothing, as it is set ---- */
 
-static bool level(const char *value)
+static bool level(const char *value, const char *ours)
 {
     static const struct {
         const char *theirs, *ours;
-    } levels[] = {{"NONE", "NONE"}, {"VERSION", "WARN"}, {"WARN", "WARN"},
-                  {"ABORT", "WARN"}, {"INFO", "INFO"},   {"TRACE", "TRACE"}};
+    } levels[] = {{"NONE", "NONE"},  {"VERSION", "WARN"}, {"WARN", "WARN"},
+                  {"ABORT", "WARN"}, {"INFO", "INFO"},    {"TRACE", "TRACE"}};
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         if (strcasecmp(value, levels[i].theirs) != 0) continue;
-        suggest("RONDO_DEBUG", levels[i].ours);
+        suggest(ours, levels[i].ours);
         return true;
     }
     return false;
 }
 
-static bool interface(const char *value)
+/* The two have one notation. */
+static bool as_it_is(const char *value, const char *ours)
 {
-    suggest("RONDO_INTERFACE", value);
-    return true;
+    return suggest(ours, value);
+}
+
+/* Below 0 the choice is the library's. */
+static bool unless_negative(const char *value, const char *ours)
+{
+    return *value == '-' || suggest(ours, value);
 }
 
 /* "Ring", "ring,tree", "allreduce:ring;...": where the ring is allowed it is forced. */
-static bool algorithm(const char *value)
+static bool algorithm(const char *value, const char *ours)
 {
-    if (*value == '^' || !strcasestr(value, "ring")) return false;
-    suggest("RONDO_ALGO", "ring");
-    return true;
+    return *value != '^' && strcasestr(value, "ring") && suggest(ours, "ring");
 }
 
-static bool no_shared_memory(const char *value)
+static bool no_shared_memory(const char *value, const char *ours)
 {
-    if (is_on(value)) suggest("RONDO_TRANSPORT", "tcp");
-    return true;
+    return !is_on(value) || suggest(ours, "tcp");
 }
 
-static bool channels(const char *value)
+static bool up_to_8(const char *value, const char *ours)
 {
+    char text[24];
     long n = atol(value);
-    if (n >= 1) suggest_number("RONDO_CHANNELS", n, 8);
-    return n >= 1;
+    snprintf(text, sizeof text, "%ld", n < 8 ? n : 8);
+    return n >= 1 && suggest(ours, text);
 }
 
 /* Their sockets of a connection: threads times sockets for each. */
-static bool sockets(const char *value)
+static bool sockets(const char *value, const char *ours)
 {
+    char product[24];
     const char *threads = rd_env("NCCL_SOCKET_NTHREADS"), *each = rd_env("NCCL_NSOCKS_PERTHREAD");
-    long n = (threads ? atol(threads) : 1) * (each ? atol(each) : 1);
     (void)value;
-    if (n >= 1) suggest_number("RONDO_SOCKETS", n, 8);
-    return n >= 1;
+    snprintf(product, sizeof product, "%ld", (threads ? atol(threads) : 1) * (each ? atol(each) : 1));
+    return up_to_8(product, ours);
 }
 
-static bool blocking(const char *value)
+static bool rdma_is_off(void)
 {
+    const char *off = rd_env("NCCL_IB_DISABLE"), *net = rd_env("NCCL_NET");
+    return (off && is_on(off)) || (net && strcasecmp(net, "Socket") == 0);
+}
+
+/* No device has this name. */
+static bool rdma_off(const char *value, const char *ours)
+{
+    (void)value;
+    return !rdma_is_off() || suggest(ours, "=none");
+}
+
+static bool rdma_devices(const char *value, const char *ours)
+{
+    return rdma_is_off() || suggest(ours, value);
+}
+
+static bool net(const char *value, const char *ours)
+{
+    return (strcasecmp(value, "Socket") == 0 && rdma_off(value, ours)) || strcasecmp(value, "IB") == 0;
+}
+
+static bool blocking(const char *value, const char *ours)
+{
+    (void)ours;
     blocks = is_on(value);
     return true;
 }
 
-static bool meet_at(const char *value)
+static bool meet_at(const char *value, const char *ours)
 {
+    (void)ours;
     meeting_point = *value ? strdup(value) : NULL;
     return true;
 }
 
 /* Nothing of what it forbids happens here anyway. */
-static bool only_off(const char *value)
+static bool only_off(const char *value, const char *ours)
 {
+    (void)ours;
     return is_on(value);
 }
 
 /* That we have no plugins suits it. */
-static bool no_plugin(const char *value)
+static bool no_plugin(const char *value, const char *ours)
 {
-    return strcasecmp(value, "none") == 0 || strcasecmp(value, "Socket") == 0;
+    (void)ours;
+    return strcasecmp(value, "none") == 0;
 }
 
 /* Of a container or a framework, not of the library. */
-static bool of_others(const char *value)
+static bool of_others(const char *value, const char *ours)
 {
     (void)value;
+    (void)ours;
     return true;
 }
 
 static const struct {
     const char *name;
-    bool (*follow)(const char *value);
+    bool (*follow)(const char *value, const char *ours);
+    const char *ours;
 } variables[] = {
-    {"NCCL_DEBUG", level},
-    {"NCCL_SOCKET_IFNAME", interface},
-    {"NCCL_ALGO", algorithm},
-    {"NCCL_SHM_DISABLE", no_shared_memory},
-    {"NCCL_P2P_DISABLE", only_off},
-    {"NCCL_IB_DISABLE", only_off},
-    {"NCCL_NVLS_ENABLE", of_others},
-    {"NCCL_MIN_NCHANNELS", channels},
-    {"NCCL_MIN_CTAS", channels},
-    {"NCCL_SOCKET_NTHREADS", sockets},
-    {"NCCL_NSOCKS_PERTHREAD", sockets},
-    {"NCCL_COMM_BLOCKING", blocking},
-    {"NCCL_COMM_ID", meet_at},
-    {"NCCL_NET", no_plugin},
-    {"NCCL_NET_PLUGIN", no_plugin},
-    {"NCCL_TUNER_PLUGIN", no_plugin},
-    {"NCCL_PROFILER_PLUGIN", no_plugin},
-    {"NCCL_VERSION", of_others},
-    {"NCCL_HOME", of_others},
-    {"NCCL_ROOT", of_others},
-    {"NCCL_ROOT_DIR", of_others},
-    {"NCCL_INCLUDE_DIR", of_others},
-    {"NCCL_LIB_DIR", of_others},
-    {"NCCL_ASYNC_ERROR_HANDLING", of_others},
-    {"NCCL_BLOCKING_WAIT", of_others},
+    {"NCCL_DEBUG", level, "RONDO_DEBUG"},
+    {"NCCL_SOCKET_IFNAME", as_it_is, "RONDO_INTERFACE"},
+    {"NCCL_ALGO", algorithm, "RONDO_ALGO"},
+    {"NCCL_SHM_DISABLE", no_shared_memory, "RONDO_TRANSPORT"},
+    {"NCCL_MIN_NCHANNELS", up_to_8, "RONDO_CHANNELS"},
+    {"NCCL_MIN_CTAS", up_to_8, "RONDO_CHANNELS"},
+    {"NCCL_SOCKET_NTHREADS", sockets, "RONDO_SOCKETS"},
+    {"NCCL_NSOCKS_PERTHREAD", sockets, "RONDO_SOCKETS"},
+    {"NCCL_IB_DISABLE", rdma_off, "RONDO_RDMA_DEVICE"},
+    {"NCCL_IB_HCA", rdma_devices, "RONDO_RDMA_DEVICE"},
+    {"NCCL_IB_GID_INDEX", unless_negative, "RONDO_RDMA_GID_INDEX"},
+    {"NCCL_IB_TC", as_it_is, "RONDO_RDMA_TRAFFIC_CLASS"},
+    {"NCCL_IB_SL", as_it_is, "RONDO_RDMA_SERVICE_LEVEL"},
+    {"NCCL_IB_PKEY", as_it_is, "RONDO_RDMA_PKEY_INDEX"},
+    {"NCCL_IB_TIMEOUT", as_it_is, "RONDO_RDMA_TIMEOUT"},
+    {"NCCL_NET", net, "RONDO_RDMA_DEVICE"},
+    {"NCCL_COMM_BLOCKING", blocking, NULL},
+    {"NCCL_COMM_ID", meet_at, NULL},
+    {"NCCL_P2P_DISABLE", only_off, NULL},
+    {"NCCL_NET_PLUGIN", no_plugin, NULL},
+    {"NCCL_TUNER_PLUGIN", no_plugin, NULL},
+    {"NCCL_PROFILER_PLUGIN", no_plugin, NULL},
+    {"NCCL_VERSION", of_others, NULL},
+    {"NCCL_HOME", of_others, NULL},
+    {"NCCL_ROOT", of_others, NULL},
+    {"NCCL_ROOT_DIR", of_others, NULL},
+    {"NCCL_INCLUDE_DIR", of_others, NULL},
+    {"NCCL_LIB_DIR", of_others, NULL},
+    {"NCCL_ASYNC_ERROR_HANDLING", of_others, NULL},
+    {"NCCL_BLOCKING_WAIT", of_others, NULL},
 };
 
 static bool followed(const char *name, const char *value)
 {
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        if (strcmp(variables[i].name, name) == 0) return variables[i].follow(value);
+        if (strcmp(variables[i].name, name) == 0) return variables[i].follow(value, variables[i].ours);
     return false;
 }
 
@@ -200,6 +233,6 @@ void rd_shim_debug(void)
 {
     const char *value = rd_env("NCCL_DEBUG");
     rd_settings settings;
-    if (value) level(value);
+    if (value) level(value, "RONDO_DEBUG");
     rd_settings_load(&settings, NULL); /* which sets the level of the log */
 }
