@@ -68,7 +68,7 @@ TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 
 .PHONY: all demo check check-long check-layers chaos asan ubsan tsan lint bench-peers bench-guard bench-reduce deps clean tests
 .PHONY: cudasim-tests check-cudasim check-cudasim-plain check-cudasim-asan check-cudasim-ubsan check-cudasim-tsan
-.PHONY: run-tests check-verbs no-verbs
+.PHONY: run-tests rdma-tests check-verbs no-verbs
 .PHONY: install uninstall coverage format help release
 all: $(if $(VERBS_HEADERS),,no-verbs) $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/compat/libnccl.so $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
 
@@ -209,6 +209,12 @@ $(BUILD)/tests/test_nccl_%: $(BUILD)/obj/tests/test_nccl_%.o $(BUILD)/compat/lib
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $< -L$(BUILD)/compat -lnccl -Wl,-rpath,'$$ORIGIN/../compat' -lcmocka -lm
 
+# What needs RDMA devices; tests/vm/suite.sh runs it.
+RDMA_TESTS := $(patsubst tests/rdma/%.c,$(BUILD)/rdma/%,$(wildcard tests/rdma/*.c))
+$(BUILD)/rdma/%: $(BUILD)/obj/tests/rdma/%.o $(call object,$(HELP_SRC)) $(BUILD)/librondo.a
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka -ldl $(LIBS)
+
 # Random calls, random faults.
 $(BUILD)/chaos: $(call object,$(CHAOS_SRC) tests/ranks.c) $(BUILD)/librondo.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ -lcmocka $(LIBS)
@@ -227,6 +233,7 @@ check:
 	@$(MAKE) --no-print-directory -j$(JOBS) all tests
 	@$(MAKE) --no-print-directory check-layers run-tests
 
+rdma-tests: $(RDMA_TESTS)
 tests: $(TESTS) $(BUILD)/chaos $(SIM)/libcuda.so.1 $(SIM)/libcudart.so.13 $(SIM)/images
 run-tests:
 	@tests/run.sh $(BUILD)
@@ -292,7 +299,7 @@ check-long:
 VERBS ?= guest
 check-verbs:
 	@$(MAKE) --no-print-directory deps NEED="$(CHECK_PACKAGES) $(if $(filter guest,$(VERBS)),$(GUEST_PACKAGES))"
-	@$(MAKE) --no-print-directory -j$(JOBS) all tests
+	@$(MAKE) --no-print-directory -j$(JOBS) all tests rdma-tests
 	@$(if $(filter guest,$(VERBS)),tests/vm/guest -t 420) tests/vm/suite.sh $(BUILD)
 
 check-layers: all

@@ -225,10 +225,11 @@ static bool send_to_target(rd_verbs_end *end, uint64_t slice, const rd_verbs_mai
 {
     rd_verbs_rail *rail = rd_verbs_rail_of(end, slice);
     rd_verbs_frame *frame = frame_of(end, slice);
-    unsigned char *from = bounce_of(end, slice);
-    memcpy(from, frame->memory, frame->bytes);
-    rd_rail_write write = {.parts = {piece(rail, from, frame->bytes)}, .count = 1, .told = true,
-                           .to = le64toh(mail->address), .immediate = immediate(AT_TARGET, slice)};
+    rd_rail_write write = {.count = 1, .told = true, .to = le64toh(mail->address), .immediate = immediate(AT_TARGET, slice)};
+    frame->region = rd_verbs_region_get(rail->device, frame->memory, frame->bytes, false);
+    write.parts[0] = piece(rail, frame->region ? frame->memory : bounce_of(end, slice), frame->bytes);
+    if (frame->region) write.parts[0].lkey = rd_verbs_region_local(frame->region);
+    else memcpy(bounce_of(end, slice), frame->memory, frame->bytes);
     uint32_t own = rail->key;
     rail->key = le32toh(mail->key);
     bool sent = post(end, rail, &write);
@@ -256,12 +257,15 @@ static bool tell_target(rd_verbs_end *end)
 {
     uint64_t slice = end->handed;
     rd_verbs_rail *rail = rd_verbs_rail_of(end, slice);
-    const rd_verbs_frame *frame = frame_of(end, slice);
+    rd_verbs_frame *frame = frame_of(end, slice);
     if (frame->bytes <= end->eager) return true;
     if (!rail->greeted || !rd_rail_has_room(rail)) return false;
     rd_verbs_mail *mail = mail_of(end, slice);
-    *mail = (rd_verbs_mail){htole64((uintptr_t)bounce_of(end, slice)), htole64(frame->signature),
-                            htole32(rail->mr->rkey), htole32((uint32_t)frame->bytes)};
+    frame->region = rd_verbs_region_get(rail->device, frame->memory, frame->bytes, true);
+    const unsigned char *to = frame->region ? frame->memory : bounce_of(end, slice);
+    uint32_t key = frame->region ? rd_verbs_region_remote(frame->region) : rail->mr->rkey;
+    *mail = (rd_verbs_mail){htole64((uintptr_t)to), htole64(frame->signature), htole32(key),
+                            htole32((uint32_t)frame->bytes)};
     rd_rail_write write = {.parts = {piece(rail, mail, sizeof *mail)}, .count = 1,
                            .copied = sizeof *mail <= rail->inline_bytes,
                            .to = end->peer + slice % RD_VERBS_MAILS * RD_VERBS_MAIL,
@@ -326,7 +330,7 @@ static bool received(rd_verbs_end *end, uint64_t slice)
     bool here = end->come[at] == slice + 1, notice = end->noticed == slice + 1;
     if (slice >= end->handed || (!here && !notice)) return false;
     if (here && end->direct[at]) {
-        memcpy(frame->memory, bounce_of(end, slice), frame->bytes);
+        if (!frame->region) memcpy(frame->memory, bounce_of(end, slice), frame->bytes);
         return true;
     }
     if (!is_expected(end, slice)) {
@@ -339,6 +343,12 @@ static bool received(rd_verbs_end *end, uint64_t slice)
     return end->ended == RONDO_LINK_OK;
 }
 
+static void let_go(rd_verbs_frame *frame)
+{
+    if (frame->region) rd_verbs_region_put(frame->region);
+    frame->region = NULL;
+}
+
 /* Moves what can be moved; true when something was. */
 static bool move(rd_verbs_end *end)
 {
@@ -347,7 +357,8 @@ static bool move(rd_verbs_end *end)
     absorb_all(end);
     while (end->ended == RONDO_LINK_OK && end->handed < end->posted && (sends ? send_next(end) : tell_target(end)))
         end->handed++;
-    while (end->counted < end->posted && (sends ? sent(end, end->counted) : received(end, end->counted))) end->counted++;
+    while (end->counted < end->posted && (sends ? sent(end, end->counted) : received(end, end->counted)))
+        let_go(frame_of(end, end->counted++));
     if (!sends && end->ended == RONDO_LINK_OK) tell_credit(end);
     return end->handed + end->counted > before;
 }
@@ -458,6 +469,8 @@ static void verbs_close(rondo_link *link)
         shutdown(end->socket, SHUT_RDWR);
         close(end->socket);
     }
+    for (int i = end->rail_count; i-- > 0;) rd_rail_stop(&end->rails[i]);
+    for (int i = 0; i < RD_VERBS_SLICES; i++) let_go(&end->frames[i]);
     for (int i = end->rail_count; i-- > 0;) rd_rail_close(&end->rails[i], end->bell);
     munmap(end->memory, end->memory_bytes);
     free(end);

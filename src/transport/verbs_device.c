@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "base/status.h"
+#include "transport/verbs_memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -93,6 +94,7 @@ static rondo_result open_device(const rd_verbs_calls *ibv, const char *name, rd_
     fcntl(device->context->async_fd, F_SETFL, fcntl(device->context->async_fd, F_GETFL) | O_NONBLOCK);
     snprintf(device->name, sizeof device->name, "%s", name);
     device->generation = rd_generation();
+    rd_verbs_memory_open();
     *opens = device;
     return RONDO_SUCCESS;
 
@@ -134,6 +136,7 @@ void rd_verbs_device_close(rd_verbs_device *device)
             *at = device->next;
             break;
         }
+    if (last) rd_verbs_memory_close(device);
     pthread_mutex_unlock(&opening);
     if (!last) return;
     ibv->dealloc_pd(device->pd);

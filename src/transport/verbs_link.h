@@ -5,6 +5,7 @@
  *   verbs_make.c    making the two ends
  *   verbs_rail.c    a queue pair
  *   verbs_device.c  a device
+ *   verbs_memory.c  user memory that is registered with it
  *   verbs_lib.c     libibverbs
  *
  * Each end has one block of memory, registered, of the same layout:
@@ -18,6 +19,7 @@
 #define RD_TRANSPORT_VERBS_LINK_H
 
 #include "transport/transport.h"
+#include "transport/verbs_memory.h"
 #include "transport/verbs_rail.h"
 
 enum {
@@ -51,6 +53,7 @@ typedef struct rd_verbs_frame {
     unsigned char *memory;
     size_t bytes;
     uint64_t signature;
+    const rd_verbs_region *region; /* NULL: it goes through bounce, or through a slot */
     uint64_t written; /* sender: the number of its write on its rail; 0: it was copied, nothing to wait for */
 } rd_verbs_frame;
 
