@@ -136,6 +136,10 @@ struct rondo_link_ops {
      * there when poll counts it. AGAIN: too many are posted, nothing was taken. */
     rondo_link_result (*recv)(rondo_link *link, void *to, size_t bytes, uint64_t signature);
 
+    /* Either end, MEMORY; NULL where it means nothing. Slices to come lie in [ptr, ptr + bytes): a link that must
+     * register memory does so now, for all of it, and keeps it for the next time. A hint: send and recv need none. */
+    void (*foresee)(rondo_link *link, const void *ptr, size_t bytes);
+
     /* Either end: moves what can be moved, and *count = slices so far that have come all the way: for a sending end
      * those whose slot or memory is the sender's again, for a receiving end those that can be read. Never AGAIN.
      * CLOSED, BROKEN and MISMATCH are answered when nothing more can be counted; *count is set with them too. A
@@ -164,9 +168,10 @@ struct rondo_link_ops {
     rondo_link_result (*import_memory)(rondo_link *link, const unsigned char descriptor[128], size_t bytes,
                                        void **address);
 
-    /* For a sender that must return although the peer has not released: withdraw takes back all memory that the peer was
-     * told of. OK: it touches none of it any more; AGAIN: it does just now, ask again. The link is of no further use for
-     * direct access. The receiving end encloses every access in enter (CLOSED: withdrawn, hands off) and leave. */
+    /* For one that must return early: withdraw takes back all memory that the peer was told of, and all that was handed
+     * to send and recv and is not counted. OK: neither the peer nor a device touches it any more; AGAIN: it does just now,
+     * ask again. The link is of no further use for direct access, and a MEMORY link for nothing; NULL: this one touches
+     * memory only within calls. The receiving end encloses every access in enter (CLOSED: withdrawn, hands off) and leave. */
     rondo_link_result (*withdraw)(rondo_link *link);
     rondo_link_result (*enter)(rondo_link *link);
     void (*leave)(rondo_link *link);

@@ -15,6 +15,25 @@ static enum rd_executor executor(const rd_op *op)
     return RD_BY_RING;
 }
 
+void rd_wire_foresee(const rd_wire *wire, const void *at, size_t bytes)
+{
+    rondo_link *link = wire->link;
+    if (at && bytes && (link->caps & RONDO_LINK_MEMORY) && link->ops->foresee) link->ops->foresee(link, at, bytes);
+}
+
+/* Which memory the slices will come from and go to. */
+static void foresee(const rd_op *op, const rd_flow *flow)
+{
+    const rd_buffers *b = &op->buffers;
+    size_t whole = op->plan.count * op->reduction->bytes;
+    size_t own = rondo_chunk(&op->plan, op->plan.rank).count * op->reduction->bytes;
+    rd_wire_foresee(flow->out, b->input, b->input_whole ? whole : own);
+    rd_wire_foresee(flow->out, b->output, b->output_whole ? whole : own);
+    rd_wire_foresee(flow->in, b->output, b->output_whole ? whole : own);
+    rd_wire_foresee(flow->out, flow->scratch, op->wiring->slice_bytes);
+    rd_wire_foresee(flow->in, flow->scratch, op->wiring->slice_bytes);
+}
+
 static void start_ring(rd_op *op)
 {
     const rd_wiring *wiring = op->wiring;
@@ -25,7 +44,10 @@ static void start_ring(rd_op *op)
      * wider than what landed, each needs room for both. */
     if (wiring->staged && op->plan.wide) op->slice_elements /= 2 * RD_PARTS;
     else if (wiring->staged && op->plan.collective != RONDO_COLL_ALL_GATHER && !op->buffers.output_whole) op->slice_elements /= RD_PARTS;
-    for (int c = 0; c < wiring->channels; c++) rd_ring_start(op, &op->flow[c], c);
+    for (int c = 0; c < wiring->channels; c++) {
+        rd_ring_start(op, &op->flow[c], c);
+        foresee(op, &op->flow[c]);
+    }
 }
 
 void rd_op_start(rd_op *op)
@@ -139,12 +161,26 @@ rd_progress rd_op_look(rd_op *op)
     return wire ? rd_op_fail(op, wire, RONDO_LINK_MISMATCH) : RD_IDLE;
 }
 
+/* Slots are nobody's memory but the link's. */
+static bool is_withdrawn(const rd_wire *wire)
+{
+    rondo_link *link = wire->link;
+    return !link || !(link->caps & RONDO_LINK_MEMORY) || !link->ops->withdraw ||
+           link->ops->withdraw(link) != RONDO_LINK_AGAIN;
+}
+
 /* What an engine was given before it failed will not touch memory any more. */
 bool rd_op_withdraw(rd_op *op)
 {
     if (op->engine && !rd_engine_done(op->engine, op->engine->given))
         return op->engine->ops->check(op->engine) != RONDO_SUCCESS;
-    return op->by != RD_BY_FLAT || rd_flat_withdraw(op);
+    if (op->by == RD_BY_FLAT) return rd_flat_withdraw(op);
+    bool all = true;
+    if (op->by == RD_BY_RING)
+        for (int c = 0; c < op->wiring->channels; c++)
+            all = is_withdrawn(op->flow[c].in) && is_withdrawn(op->flow[c].out) && all;
+    for (int i = 0; op->by == RD_BY_PEERS && i < op->transfer_count; i++) all = is_withdrawn(op->transfers[i].wire) && all;
+    return all;
 }
 
 int rd_op_waits_for(const rd_op *op, bool *to_receive)

@@ -256,7 +256,7 @@ rd_progress rd_op_arm(rd_op *op, rondo_bell *bell);
  * where this operation's is expected, on whatever wire? RD_FAILED: yes, a mismatch; RD_IDLE: no. */
 rd_progress rd_op_look(rd_op *op);
 
-/* An operation that ends early: takes back memory of this rank that peers reach directly, and waits for what the engine
+/* An operation that ends early: takes back memory of this rank that peers or devices reach directly, and waits for what the engine
  * has been given. false: one touches it just now, ask again. After true the caller's buffers are the caller's. */
 bool rd_op_withdraw(rd_op *op);
 
@@ -265,6 +265,8 @@ bool rd_op_withdraw(rd_op *op);
 int rd_op_waits_for(const rd_op *op, bool *to_receive);
 
 /* ---- of this layer ---- */
+/* Slices over this wire will come from or go to this memory, perhaps NULL. */
+void rd_wire_foresee(const rd_wire *wire, const void *at, size_t bytes);
 const unsigned char *rd_op_input(const rd_op *op, int32_t chunk, rondo_range part);
 unsigned char *rd_op_output(const rd_op *op, int32_t chunk, rondo_range part);
 rd_progress rd_op_fail(rd_op *op, const rd_wire *wire, rondo_link_result why);

@@ -22,6 +22,7 @@ static void append(rd_op *op, rd_transfer *t)
     t->slices = rondo_slices(t->bytes, wire->link->slot_bytes);
     t->begun = t->done = 0;
     t->next = NULL;
+    rd_wire_foresee(wire, t->at, t->bytes);
     if (wire->first) {
         wire->last->next = t;
         wire->last = t;

@@ -194,6 +194,12 @@ static rondo_link_result fault_import(rondo_link *link, const unsigned char desc
     return inner->ops->import_memory(inner, descriptor, bytes, address);
 }
 
+static void fault_foresee(rondo_link *link, const void *ptr, size_t bytes)
+{
+    rondo_link *inner = fault_of(link)->inner;
+    inner->ops->foresee(inner, ptr, bytes);
+}
+
 static rondo_link_result fault_withdraw(rondo_link *link)
 {
     rondo_link *inner = fault_of(link)->inner;
@@ -246,6 +252,7 @@ rondo_link *rd_fault_wrap(rondo_link *inner, const struct rd_fault *options)
         .arm = fault_arm, .seen = fault_seen, .close = fault_close,
         .register_memory = inner->ops->register_memory ? fault_register : NULL,
         .import_memory = inner->ops->import_memory ? fault_import : NULL,
+        .foresee = inner->ops->foresee ? fault_foresee : NULL,
         .withdraw = inner->ops->withdraw ? fault_withdraw : NULL,
         .enter = inner->ops->enter ? fault_enter : NULL,
         .leave = inner->ops->leave ? fault_leave : NULL,

@@ -433,6 +433,27 @@ static rondo_link_result verbs_arm(rondo_link *link, rondo_bell *bell, uint64_t 
     return verbs_poll(link, &count) != RONDO_LINK_OK || count > seen ? RONDO_LINK_OK : RONDO_LINK_AGAIN;
 }
 
+static void verbs_foresee(rondo_link *link, const void *ptr, size_t bytes)
+{
+    rd_verbs_end *end = (rd_verbs_end *)link;
+    if (bytes <= end->eager) return;
+    for (int i = 0; i < end->rail_count; i++) {
+        const rd_verbs_region *region = rd_verbs_region_get(end->rails[i].device, ptr, bytes, end->side == RD_RECEIVER);
+        if (region) rd_verbs_region_put(region);
+    }
+}
+
+/* Short slices were copied and are not the caller's any more. */
+static rondo_link_result verbs_withdraw(rondo_link *link)
+{
+    rd_verbs_end *end = (rd_verbs_end *)link;
+    bool lent = false;
+    for (uint64_t slice = end->counted; slice < end->handed; slice++) lent = lent || frame_of(end, slice)->region;
+    for (int i = 0; lent && i < end->rail_count; i++) rd_rail_stop(&end->rails[i]);
+    broken(end, "its memory was taken back", "a call ended early");
+    return RONDO_LINK_OK;
+}
+
 static void verbs_seen(const rondo_link *link, uint64_t *signature, uint64_t *bytes)
 {
     const rd_verbs_end *end = (const rd_verbs_end *)link;
@@ -483,6 +504,8 @@ const rondo_link_ops rd_verbs_ops = {
     .recv = verbs_recv,
     .poll = verbs_poll,
     .arm = verbs_arm,
+    .foresee = verbs_foresee,
+    .withdraw = verbs_withdraw,
     .seen = verbs_seen,
     .close = verbs_close,
 };

@@ -13,7 +13,8 @@
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 RD_HOLD_AT_FORK(loading)
 static rd_verbs_calls calls;
-static bool loaded;
+static bool loaded, fork_safe;
+enum { UNNEEDED = 2 /* IBV_FORK_UNNEEDED, which older headers lack */ };
 
 static rondo_result load(void)
 {
@@ -38,10 +39,16 @@ static rondo_result load(void)
         }
         memcpy((char *)&calls + wanted[i].at, &symbol, sizeof symbol);
     }
-    /* So that a forked child's copy-on-write does not move the pages that a device writes to. Newer kernels see to it by
-     * themselves, and it fails where memory was registered before; then there is nothing better to do. */
-    (void)calls.fork_init();
+    int (*forks)(void) = NULL; /* since version 1.13 */
+    void *symbol = dlsym(library, "ibv_is_fork_initialized");
+    memcpy(&forks, &symbol, sizeof symbol);
+    fork_safe = forks && forks() == UNNEEDED;
     return RONDO_SUCCESS;
+}
+
+bool rd_verbs_fork_safe(void)
+{
+    return fork_safe;
 }
 
 const rd_verbs_calls *rd_verbs_lib(void)

@@ -9,9 +9,10 @@
 #define RD_TRANSPORT_VERBS_LIB_H
 
 #include <infiniband/verbs.h>
+#include <stdbool.h>
 
 #define RD_VERBS_CALLS(CALL)                                                                                         \
-    CALL(fork_init) CALL(get_device_list) CALL(free_device_list) CALL(get_device_name) CALL(open_device)             \
+    CALL(get_device_list) CALL(free_device_list) CALL(get_device_name) CALL(open_device)             \
     CALL(close_device) CALL(query_port) CALL(get_async_event) CALL(ack_async_event) CALL(alloc_pd) CALL(dealloc_pd)  \
     CALL(reg_mr) CALL(dereg_mr) CALL(create_comp_channel) CALL(destroy_comp_channel) CALL(create_cq)                 \
     CALL(destroy_cq) CALL(get_cq_event) CALL(ack_cq_events) CALL(create_qp) CALL(modify_qp) CALL(destroy_qp)         \
@@ -23,6 +24,11 @@ typedef struct rd_verbs_calls {
     RD_VERBS_CALLS(RD_VERBS_MEMBER)
 #undef RD_VERBS_MEMBER
 } rd_verbs_calls;
+
+/* Whether a page stays where a device finds it when this process forks, as newer kernels see to. Where it does not, user
+ * memory must not be registered: a child's copy-on-write would move it away from under the device, and what libibverbs
+ * offers instead (ibv_fork_init) takes the memory from the child. */
+bool rd_verbs_fork_safe(void);
 
 /* NULL, and this thread's last error, where it cannot be loaded. Never unloaded. */
 const rd_verbs_calls *rd_verbs_lib(void);

@@ -176,6 +176,11 @@ void rd_verbs_memory_open(void)
         generation = rd_generation();
     }
     if (devices++) return;
+    if (!rd_verbs_fork_safe()) {
+        watching = false;
+        rd_log(RD_LOG_INFO, "RDMA copies all slices: before Linux 5.12 a fork moves pages away from under the device");
+        return;
+    }
     watching = rd_unmap_open(&table, unmapped);
     if (!watching) rd_log(RD_LOG_INFO, "RDMA copies all slices: %s", rd_last_error());
 }
