@@ -300,7 +300,8 @@ VERBS ?= guest
 check-verbs:
 	@$(MAKE) --no-print-directory deps NEED="$(CHECK_PACKAGES) $(if $(filter guest,$(VERBS)),$(GUEST_PACKAGES))"
 	@$(MAKE) --no-print-directory -j$(JOBS) all tests rdma-tests
-	@$(if $(filter guest,$(VERBS)),tests/vm/guest -t 420) tests/vm/suite.sh $(BUILD)
+	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=$(BUILD)/asan OPT=-O1 KERNEL_OPT=-O1 SAN="$(SAN_asan)" rdma-tests
+	@$(if $(filter guest,$(VERBS)),RONDO_TEST_GUEST=1 tests/vm/guest -t 540) tests/vm/suite.sh $(BUILD)
 
 check-layers: all
 	@tests/layers.sh $(BUILD)/obj

@@ -38,6 +38,7 @@
 enum immediate { IN_SLOT, AT_TARGET, NOTICE, GREETING, TARGET = 0, CREDIT = 1 };
 enum { NUMBER_BITS = 30, NUMBER_MASK = (1 << NUMBER_BITS) - 1 };
 enum { IDLE_LOOKS = 256 }; /* looks in vain before this end looks at the socket, and gives notice */
+#define LAST_WORDS_NS 2000000 /* between the socket's end and the link's */
 #define FLUSH_NS 10000000000 /* close's longest wait; the device gives up long before */
 
 static rd_verbs_frame *frame_of(rd_verbs_end *end, uint64_t slice) { return &end->frames[slice % RD_VERBS_SLICES]; }
@@ -78,6 +79,7 @@ static void look_at_socket(rd_verbs_end *end)
     if (end->gone || end->socket < 0) return;
     ssize_t got = recv(end->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
     end->gone = got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    end->gone_at = end->gone ? rd_now() : 0;
 }
 
 static const char *cause_of(enum ibv_wc_status status)
@@ -91,6 +93,7 @@ static const char *cause_of(enum ibv_wc_status status)
     case IBV_WC_REM_OP_ERR: return "the peer's device could not carry it out";
     case IBV_WC_REM_INV_REQ_ERR: return "the peer's device takes it for invalid";
     case IBV_WC_LOC_PROT_ERR: return "this device may not read the memory: it is no longer registered";
+    case IBV_WC_LOC_QP_OP_ERR: return "this device could not send: its port is down, or its address is gone";
     case IBV_WC_WR_FLUSH_ERR: return "the queue pair failed before";
     default: return "see the device's manual";
     }
@@ -400,7 +403,8 @@ static rondo_link_result verbs_recv(rondo_link *link, void *to, size_t bytes, ui
     return RONDO_LINK_OK;
 }
 
-/* What came before the peer's end still counts: so another look once that is known. */
+/* What came before the peer's end still counts: the peer's device had it acknowledged before the peer closed, but this
+ * device may tell of it a moment later than the socket tells of the end. */
 static rondo_link_result verbs_poll(rondo_link *link, uint64_t *count)
 {
     rd_verbs_end *end = (rd_verbs_end *)link;
@@ -409,10 +413,11 @@ static rondo_link_result verbs_poll(rondo_link *link, uint64_t *count)
         give_notice(end);
         look_at_socket(end);
     }
-    if (end->gone) move(end);
+    bool over = end->gone && rd_now() - end->gone_at > LAST_WORDS_NS;
+    if (over) move(end);
     *count = end->counted;
     if (end->counted == end->posted) return RONDO_LINK_OK;
-    if (end->ended == RONDO_LINK_OK && end->gone) end->ended = RONDO_LINK_CLOSED;
+    if (end->ended == RONDO_LINK_OK && over) end->ended = RONDO_LINK_CLOSED;
     if (end->ended == RONDO_LINK_BROKEN) rd_fail(RONDO_REMOTE_ERROR, "%s", end->reason);
     return end->ended;
 }
@@ -430,7 +435,8 @@ static rondo_link_result verbs_arm(rondo_link *link, rondo_bell *bell, uint64_t 
         return RONDO_LINK_BROKEN;
     give_notice(end);
     look_at_socket(end);
-    return verbs_poll(link, &count) != RONDO_LINK_OK || count > seen ? RONDO_LINK_OK : RONDO_LINK_AGAIN;
+    rondo_link_result result = verbs_poll(link, &count);
+    return result != RONDO_LINK_OK || count > seen || end->gone ? RONDO_LINK_OK : RONDO_LINK_AGAIN;
 }
 
 static void verbs_foresee(rondo_link *link, const void *ptr, size_t bytes)

@@ -78,7 +78,8 @@ typedef struct rd_verbs_end {
     uint64_t mailed[RD_VERBS_MAILS];        /* sender: n + 1 when slice n's target has come */
     uint64_t noticed;                       /* n + 1: sender: gave notice of slice n; receiver: was given it */
     unsigned idle;                          /* looks in a row that found nothing */
-    bool gone;                              /* the peer's end of the socket is closed */
+    bool gone;                              /* the peer's end of the socket is closed ... */
+    int64_t gone_at;                        /* ... as was seen then */
     rondo_link_result ended;
     uint64_t seen_signature, seen_bytes;
     char where[96];   /* the peer's address */
