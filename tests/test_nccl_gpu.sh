@@ -54,6 +54,7 @@ processes() { # NAME N LINE
     run "$work/$1" 0 "$2" "$work/id"; wait
     expect "$1" "$3" "$2"
 }
+compile "$tests/nccl/device_calls.c" device_calls && { fresh; run "$work/device_calls"; expect "calls on devices" 'calls on devices: ok' 1; }
 processes processes 3 'of 3 processes: ok'
 processes several 4 'of 4 in three communicators: ok'
 exit $bad

@@ -132,12 +132,8 @@ rondo_result rd_check_call(rondo_comm *comm, rd_call *call)
                        call->count, bytes, has_parts(call) ? " on every rank" : "", MOST_BYTES / each);
     if (call->count) RD_TRY(check_buffers(comm, call));
     if (call->count && comm->cuda) RD_TRY(rd_call_locate(comm, call));
-    if (!call->reduces || (unsigned)call->op < RONDO_OPS) return RONDO_SUCCESS;
-    if (!call->send_on_gpu && !call->recv_on_gpu) return rd_scaled_take(comm, call);
-    return rd_fail(RONDO_INVALID_ARGUMENT,
-                   "%s: op is %d, an operator made at run time, and those serve host memory alone so far; scale the terms "
-                   "on the GPU, and use RONDO_SUM",
-                   call->name, (int)call->op);
+    bool built_in = !call->reduces || (unsigned)call->op < RONDO_OPS;
+    return built_in ? RONDO_SUCCESS : rd_scaled_take(comm, call);
 }
 
 /* ---- Groups ---- */

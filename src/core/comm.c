@@ -20,6 +20,7 @@ void rd_comm_discard(rondo_comm *comm)
     rd_comm_disconnect(comm);
     rd_hierarchy_close(comm);
     rd_links_close(comm);
+    rd_scaled_forget(comm);
     rd_comm_close_device(comm);
     for (int lane = 0; lane < RD_LANES; lane++) free(comm->transfers[lane]);
     rd_comm_forget_memory(comm);
@@ -31,8 +32,6 @@ void rd_comm_discard(rondo_comm *comm)
     for (size_t i = 0; i < sizeof comm->schedules / sizeof *schedules; i++) free(schedules[i].steps);
     for (size_t i = 0; i < sizeof comm->ring_schedules / sizeof *of_rings; i++) free(of_rings[i].steps);
     free(comm->fused);
-    free(comm->scaled_terms);
-    rd_scaled_forget(comm);
     free(comm->recorder);
     rd_bell_close(&comm->bell);
     pthread_cond_destroy(&comm->line.moved);

@@ -37,6 +37,11 @@
 
 typedef struct rd_scaled rd_scaled;
 
+typedef struct rd_room {
+    void *memory;
+    size_t bytes;
+} rd_room;
+
 /* The steps of a plan, kept for the next call. */
 typedef struct rd_schedule {
     rondo_step *steps;
@@ -123,9 +128,9 @@ struct rondo_comm {
     int transfer_room[RD_LANES];
     unsigned char *fused; /* where small all-reduces lie one after the other, to run as one */
     size_t fused_room;
-    rd_scaled *scaled; /* operators made at run time */
-    void *scaled_terms;       /* room for a message that one of them scales */
-    size_t scaled_room;
+    rd_scaled *scaled;                   /* operators made at run time */
+    rd_room scaled_here, scaled_on_gpu;  /* for a message that one of them scales */
+    void *scaled_factor;                 /* on the GPU: repeated */
     rd_recorder *recorder;
     rondo_comm *next_recorded;
     _Atomic int recorded;  /* its record has been written */

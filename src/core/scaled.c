@@ -11,12 +11,14 @@
 
 #include "base/dtype.h"
 #include "base/process.h"
+#include "reduce/device.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_OPERATORS UINT16_MAX /* of one communicator at a time */
-#define BLOCK_BYTES    4096       /* of the factor, repeated */
+#define MOST_OPERATORS  UINT16_MAX /* of one communicator at a time */
+#define BLOCK_BYTES     4096      /* of the factor, repeated */
+#define GPU_BLOCK_BYTES (1 << 20) /* on a GPU */
 
 struct rd_scaled {
     rd_scaled *next;
@@ -48,6 +50,9 @@ static void drop_unused(rd_scaled **at)
 
 void rd_scaled_forget(rondo_comm *comm)
 {
+    free(comm->scaled_here.memory);
+    if (comm->scaled_on_gpu.memory) rd_device_free(rd_device_ordinal(comm->device), comm->scaled_on_gpu.memory);
+    if (comm->scaled_factor) rd_device_free(rd_device_ordinal(comm->device), comm->scaled_factor);
     for (rd_scaled *next; comm->scaled; comm->scaled = next) {
         next = comm->scaled->next;
         free(comm->scaled);
@@ -79,68 +84,113 @@ rondo_result rd_scaled_take(rondo_comm *comm, rd_call *call)
     return result;
 }
 
-/* The factor, of which the call has no more need to be kept. */
-static void read_factor(rondo_comm *comm, const rd_call *call, unsigned char factor[8])
+/* The factor, which the call no longer needs to be kept. It may lie on a GPU. */
+static rondo_result read_factor(rondo_comm *comm, const rd_call *call, unsigned char factor[8])
 {
+    size_t bytes = rd_dtype_bytes(call->dtype);
     pthread_mutex_lock(&lock);
     rd_scaled **at = find(comm, call->scaled), *entry = *at;
-    memcpy(factor, entry->later ? entry->later : entry->factor, rd_dtype_bytes(entry->dtype));
+    const void *later = entry->later;
+    if (!later) memcpy(factor, entry->factor, bytes);
     entry->calls--;
     drop_unused(at);
     pthread_mutex_unlock(&lock);
+    if (later && comm->device) return rd_device_move(comm->device, factor, later, bytes);
+    if (later) memcpy(factor, later, bytes);
+    return RONDO_SUCCESS;
 }
 
-static rondo_result scale(const rondo_comm *comm, rondo_dtype dtype, const unsigned char factor[8], const void *from,
-                          void *to, size_t count)
+/* ---- The pass ---- */
+
+static void repeat(unsigned char *to, const unsigned char factor[8], size_t bytes, size_t count)
 {
-    _Alignas(64) unsigned char repeated[BLOCK_BYTES];
-    rd_reduction product;
-    RD_TRY(rd_reduction_init(&product, dtype, RONDO_PROD, comm->size, (int)comm->settings.cpu));
-    size_t most = sizeof repeated / product.bytes, n;
-    for (size_t i = 0; i < most && i < count; i++) memcpy(repeated + i * product.bytes, factor, product.bytes);
-    for (size_t at = 0; at < count; at += n) {
+    for (size_t i = 0; i < count; i++) memcpy(to + i * bytes, factor, bytes);
+}
+
+/* All of it, by blocks of as many elements as `repeated` has; by the CPU, or after what the engine has been given. */
+static rondo_result multiply(const rd_reduction *product, rd_engine *engine, const void *from, void *to, size_t count,
+                             const void *repeated, size_t block)
+{
+    for (size_t at = 0, n; at < count; at += n) {
         rd_pass pass;
-        n = count - at < most ? count - at : most;
+        n = count - at < block ? count - at : block;
         rd_pass_begin(&pass, n, 2);
-        pass.source[0] = (const unsigned char *)from + at * product.bytes;
+        pass.source[0] = (const unsigned char *)from + at * product->bytes;
         pass.source[1] = repeated;
-        pass.output[pass.outputs++] = (unsigned char *)to + at * product.bytes;
-        pass.finish = true;
-        rd_reduce(&product, &pass);
+        pass.output[pass.outputs++] = (unsigned char *)to + at * product->bytes;
+        if (engine)
+            RD_TRY(rd_engine_reduce(engine, product, &pass));
+        else
+            rd_reduce(product, &pass);
     }
     return RONDO_SUCCESS;
 }
 
-/* Where the whole message may be written: where the result goes, if all of it does. NULL: no memory, last error set. */
+static rondo_result scale_here(const rd_reduction *product, const unsigned char factor[8], const void *from, void *to,
+                               size_t count)
+{
+    _Alignas(64) unsigned char repeated[BLOCK_BYTES];
+    size_t block = sizeof repeated / product->bytes;
+    repeat(repeated, factor, product->bytes, block < count ? block : count);
+    return multiply(product, NULL, from, to, count, repeated, block);
+}
+
+/* With longer blocks, since each costs a launch. */
+static rondo_result scale_on_gpu(rondo_comm *comm, const rd_reduction *product, const unsigned char factor[8],
+                                 const void *from, void *to, size_t count)
+{
+    size_t block = GPU_BLOCK_BYTES / product->bytes, n = block < count ? block : count;
+    if (!comm->scaled_factor) RD_TRY(rd_device_alloc(comm->device, GPU_BLOCK_BYTES, &comm->scaled_factor));
+    unsigned char *repeated = malloc(n * product->bytes);
+    if (!repeated) return rd_fail_errno("no memory for a factor");
+    repeat(repeated, factor, product->bytes, n);
+    rondo_result result = rd_device_move(comm->device, comm->scaled_factor, repeated, n * product->bytes);
+    free(repeated);
+    if (result != RONDO_SUCCESS) return result;
+    return multiply(product, rd_device_engine(comm->device), from, to, count, comm->scaled_factor, block);
+}
+
+/* ---- Where the scaled terms go ---- */
+
+/* Room of the communicator, where the terms lie. NULL: no memory, last error set. */
+static void *own_room(rondo_comm *comm, size_t bytes, bool on_gpu)
+{
+    rd_room *room = on_gpu ? &comm->scaled_on_gpu : &comm->scaled_here;
+    if (bytes <= room->bytes) return room->memory;
+    void *larger = NULL;
+    if (!on_gpu) {
+        larger = realloc(room->memory, bytes);
+        if (!larger) rd_fail_errno("no memory for %zu bytes of scaled terms", bytes);
+    } else if (rd_device_alloc(comm->device, bytes, &larger) == RONDO_SUCCESS && room->memory) {
+        rd_device_free(rd_device_ordinal(comm->device), room->memory);
+    }
+    if (larger) *room = (rd_room){larger, bytes};
+    return larger;
+}
+
+/* Where the whole message may be written: where the result goes, if all of it does, and there. */
 static void *room_for(rondo_comm *comm, const rd_call *call, size_t bytes)
 {
     bool whole = call->collective == RONDO_COLL_ALL_REDUCE ||
                  (call->collective == RONDO_COLL_REDUCE && comm->rank == call->root);
-    if (whole) return call->recv;
-    if (bytes > comm->scaled_room) {
-        void *larger = realloc(comm->scaled_terms, bytes);
-        if (!larger) {
-            rd_fail_errno("no memory for %zu bytes of scaled terms", bytes);
-            return NULL;
-        }
-        comm->scaled_terms = larger;
-        comm->scaled_room = bytes;
-    }
-    return comm->scaled_terms;
+    return whole && call->send_on_gpu == call->recv_on_gpu ? call->recv : own_room(comm, bytes, call->send_on_gpu);
 }
 
 rondo_result rd_scaled_terms(rondo_comm *comm, const rd_call *call, rd_call *sum)
 {
     unsigned char factor[8];
+    rd_reduction product;
     size_t count = call->count * rd_call_parts(comm, call);
-    read_factor(comm, call, factor);
-    void *terms = room_for(comm, call, count * rd_dtype_bytes(call->dtype));
-    if (count && !terms) return RONDO_SYSTEM_ERROR;
-    RD_TRY(scale(comm, call->dtype, factor, call->send, terms, count));
     *sum = *call;
     sum->op = RONDO_SUM;
+    RD_TRY(read_factor(comm, call, factor));
+    if (!count) return RONDO_SUCCESS;
+    void *terms = room_for(comm, call, count * rd_dtype_bytes(call->dtype));
+    if (!terms) return RONDO_SYSTEM_ERROR;
     sum->send = terms;
-    return RONDO_SUCCESS;
+    RD_TRY(rd_reduction_init(&product, call->dtype, RONDO_PROD, comm->size, (int)comm->settings.cpu));
+    return call->send_on_gpu ? scale_on_gpu(comm, &product, factor, call->send, terms, count)
+                             : scale_here(&product, factor, call->send, terms, count);
 }
 
 /* ---- The calls ---- */

@@ -16,7 +16,6 @@ static rondo_result begin(ncclComm_t comm, cudaStream_t stream, const void *send
 
 static ncclResult_t finish(const char *function, ncclComm_t comm, rondo_result result)
 {
-    if (result == RONDO_SUCCESS && rd_shim_grouped()) result = rd_shim_keep_party(comm);
     rd_shim_leave(comm);
     return rd_shim_result(function, result);
 }

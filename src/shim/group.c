@@ -8,11 +8,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+/* A communicator with calls in the group, and a CUDA stream that they named. */
+typedef struct rd_party {
+    ncclComm_t comm;
+    cudaStream_t stream;
+    cudaStream_t follows; /* that of its first call, if this is another one */
+} rd_party;
+
 typedef struct rd_shim_group {
     int depth;
     rd_making *makings, **last_making;
     rd_ending *endings, **last_ending;
-    ncclComm_t *parties;
+    rd_party *parties;
     int party_count, party_room;
     ncclResult_t refused; /* ncclSuccess: no call in it was */
     char why[RD_ERROR_BYTES];
@@ -32,18 +39,39 @@ void rd_shim_refuse(ncclResult_t result)
     snprintf(group->why, sizeof group->why, "%s", rd_last_error());
 }
 
-rondo_result rd_shim_keep_party(ncclComm_t comm)
+static rondo_result add_party(ncclComm_t comm, cudaStream_t stream)
 {
-    for (int i = group->party_count - 1; i >= 0; i--)
-        if (group->parties[i] == comm) return RONDO_SUCCESS;
     if (group->party_count == group->party_room) {
         int room = 2 * group->party_room + 8;
-        ncclComm_t *more = realloc(group->parties, (size_t)room * sizeof *more);
+        rd_party *more = realloc(group->parties, (size_t)room * sizeof *more);
         if (!more) return rd_fail_errno("no memory for a group of %d communicators", room);
         group->parties = more;
         group->party_room = room;
     }
-    group->parties[group->party_count++] = comm;
+    group->parties[group->party_count++] = (rd_party){comm, stream, NULL};
+    return RONDO_SUCCESS;
+}
+
+rondo_result rd_shim_keep_party(ncclComm_t comm, cudaStream_t *stream)
+{
+    rd_party *first = NULL;
+    bool known = false;
+    for (int i = group->party_count - 1; i >= 0; i--) {
+        rd_party *party = &group->parties[i];
+        if (party->comm != comm) continue;
+        if (!party->follows) first = party;
+        known = known || party->stream == *stream;
+    }
+    if (!first) return add_party(comm, *stream);
+    cudaStream_t other = *stream;
+    if (known || !other || !first->stream) { /* without a stream and with one: the library says that */
+        if (other && first->stream) *stream = first->stream;
+        return RONDO_SUCCESS;
+    }
+    *stream = first->stream;
+    RD_TRY(rd_shim_follow(comm->device, *stream, other));
+    RD_TRY(add_party(comm, other));
+    group->parties[group->party_count - 1].follows = *stream;
     return RONDO_SUCCESS;
 }
 
@@ -80,12 +108,17 @@ static rondo_result run_calls(rd_shim_group *g)
 {
     rondo_result result = RONDO_SUCCESS;
     int held = 0;
-    while (held < g->party_count && (result = rd_shim_hold(g->parties[held])) == RONDO_SUCCESS) held++;
+    while (held < g->party_count && (result = rd_shim_hold(g->parties[held].comm)) == RONDO_SUCCESS) held++;
     if (result == RONDO_SUCCESS)
         result = rondo_group_end();
     else
         rondo_group_cancel();
-    while (held > 0) rd_shim_leave(g->parties[--held]);
+    for (int i = 0; i < held; i++) {
+        const rd_party *party = &g->parties[i];
+        rondo_result after = party->follows ? rd_shim_follow(party->comm->device, party->stream, party->follows) : RONDO_SUCCESS;
+        if (result == RONDO_SUCCESS) result = after;
+    }
+    while (held > 0) rd_shim_leave(g->parties[--held].comm);
     return result;
 }
 

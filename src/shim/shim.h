@@ -121,8 +121,9 @@ rondo_result rd_shim_end(ncclComm_t comm, bool aborts);
 bool rd_shim_grouped(void);
 /* A call of the group was refused: nothing of it will run. */
 void rd_shim_refuse(ncclResult_t result);
-/* A communicator with a call in the group: it is held while the group runs. */
-rondo_result rd_shim_keep_party(ncclComm_t comm);
+/* A communicator with a call in the group, and the CUDA stream of that call (NULL: none): it is held while the group runs.
+ * *stream becomes that of its first call, in whose order all run; another one waits for them. */
+rondo_result rd_shim_keep_party(ncclComm_t comm, cudaStream_t *stream);
 /* Kept until the group ends. */
 void rd_shim_keep_making(rd_making *making);
 rondo_result rd_shim_keep_ending(ncclComm_t comm, bool aborts);
@@ -135,6 +136,8 @@ void rd_shim_forget_memory(ncclComm_t comm);
 
 /* For a call with these buffers; NULL: it runs here. */
 rondo_result rd_shim_stream(cudaStream_t stream, ncclComm_t comm, const void *send, const void *recv, rondo_stream **on);
+/* What comes on a CUDA stream waits for what is on another one, of the same GPU. */
+rondo_result rd_shim_follow(int device, cudaStream_t stream, cudaStream_t other);
 /* After its end. */
 void rd_shim_forget_streams(ncclComm_t comm);
 /* The GPU that a communicator made now belongs to; RONDO_DEVICE_AUTO where there is none. */

@@ -150,14 +150,38 @@ static bool is_cudas(const void *buffer)
            type != 0;
 }
 
+static rondo_result follow(const struct rd_gpu_driver *cu, int device, cudaStream_t stream, cudaStream_t other)
+{
+    rd_cu_event event;
+    RD_TRY(RD_GPU(device, cuEventCreate, &event, RD_CU_EVENT_DISABLE_TIMING));
+    rondo_result result = RD_GPU(device, cuEventRecord, event, other);
+    if (result == RONDO_SUCCESS) result = RD_GPU(device, cuStreamWaitEvent, stream, event, 0);
+    cu->cuEventDestroy(event); /* when it has come */
+    return result;
+}
+
+rondo_result rd_shim_follow(int device, cudaStream_t stream, cudaStream_t other)
+{
+    const struct rd_gpu_driver *cu = rd_gpu_driver();
+    rd_cu_context context;
+    RD_TRY(RD_GPU(device, cuDevicePrimaryCtxRetain, &context, device));
+    rondo_result result = RD_GPU(device, cuCtxPushCurrent, context);
+    if (result == RONDO_SUCCESS) {
+        result = follow(cu, device, stream, other);
+        cu->cuCtxPopCurrent(&context);
+    }
+    cu->cuDevicePrimaryCtxRelease(device);
+    return result;
+}
+
 rondo_result rd_shim_stream(cudaStream_t stream, ncclComm_t comm, const void *send, const void *recv, rondo_stream **on)
 {
+    bool on_gpu = comm->device >= 0 && rd_gpu_driver();
     *on = NULL;
-    if (comm->device >= 0 && rd_gpu_driver()) {
-        if (!stream && !is_cudas(send) && !is_cudas(recv)) return RONDO_SUCCESS;
-        return stand_in(stream ? stream : (cudaStream_t)RD_CU_STREAM_LEGACY, comm, on);
-    }
+    if (!stream && on_gpu && (is_cudas(send) || is_cudas(recv))) stream = (cudaStream_t)RD_CU_STREAM_LEGACY;
+    if (rd_shim_grouped()) RD_TRY(rd_shim_keep_party(comm, &stream));
     if (!stream) return RONDO_SUCCESS;
+    if (on_gpu) return stand_in(stream, comm, on);
     const char *why = rd_gpu_absent();
     return rd_fail(RONDO_INVALID_USAGE,
                    "stream is %p, but this communicator uses no GPU (%s); with NULL the call runs on host memory, to its end",
