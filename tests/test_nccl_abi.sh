@@ -7,6 +7,8 @@ set -u
 tests=$(realpath "$(dirname "$0")") build=${RONDO_BUILD:?} bad=0
 ok() { echo "ok      $1"; }
 fail() { echo "FAILED  $1"; bad=1; }
+san= # a sanitizer's library wants programs that have it, too
+case $(basename "$build") in asan) san=-fsanitize=address ;; ubsan) san=-fsanitize=undefined ;; tsan) san=-fsanitize=thread ;; esac
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 
@@ -43,7 +45,7 @@ else
 fi
 
 compile() { # SOURCE HEADERS OUTPUT - and runs it with our library
-    "${CC:-cc}" -std=gnu11 -Wall -Wextra -Werror -isystem "$2" "$tests/nccl/$1" -o "$3" "$ours" -Wl,-rpath,"$build/compat" >"$3.log" 2>&1 &&
+    "${CC:-cc}" -std=gnu11 $san -Wall -Wextra -Werror -isystem "$2" "$tests/nccl/$1" -o "$3" "$ours" -Wl,-rpath,"$build/compat" >"$3.log" 2>&1 &&
         "$3" >"$3.txt"
 }
 compile abi.c "$tests/../include/compat" "$work/with_ours" && ok "our header" || { fail "our header"; cat "$work/with_ours.log"; }

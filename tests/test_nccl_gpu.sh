@@ -6,6 +6,8 @@
 # there are, by the real driver and runtime.
 set -u
 tests=$(realpath "$(dirname "$0")") build=${RONDO_BUILD:?} bad=0
+san= # a sanitizer's library wants programs that have it, too
+case $(basename "$build") in asan) san=-fsanitize=address ;; ubsan) san=-fsanitize=undefined ;; tsan) san=-fsanitize=thread ;; esac
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 header=$tests/cudart nccl=$tests/../include/compat
@@ -14,11 +16,12 @@ for d in "${CUDA_HOME:-/usr/local/cuda}/include" /usr/local/include /usr/include
 done
 echo "headers $header"
 export LD_LIBRARY_PATH=$build/compat:$build/cudasim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}intercept_tls_get_addr=0 # kernels' shared memory is thread-local
 if [ "${CUDASIM-}" = off ]; then export LD_LIBRARY_PATH=$build/compat; else export CUDASIM="devices=4 ${CUDASIM-}"; fi
 
 compile() { # SOURCE PROGRAM OPTIONS...
     local source=$1 program=$2; shift 2
-    "${CC:-cc}" -std=gnu11 -O1 -Wall -Wextra -Werror -pthread -DWITH_CUDA "$@" -isystem "$nccl" -isystem "$header" "$source" \
+    "${CC:-cc}" -std=gnu11 $san -O1 -Wall -Wextra -Werror -pthread -DWITH_CUDA "$@" -isystem "$nccl" -isystem "$header" "$source" \
         -o "$work/$program" -L"$build/compat" -lnccl "$build/cudasim/libcudart.so.13" -lm >"$work/log" 2>&1 ||
         { echo "FAILED  $program does not compile"; cat "$work/log"; bad=1; return 1; }
 }
