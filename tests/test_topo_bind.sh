@@ -15,22 +15,20 @@ go() { timeout -k 1 30 "$rondo" run "$@" >out 2>err </dev/null; rc=$?; }
 
 # What the kernel says of each rank, by this process's own CPUs.
 here() {
-    local cpus first last
-    cpus=$(python3 -c 'import os; print(*sorted(os.sched_getaffinity(0)))'); first=${cpus%% *} last=${cpus##* }
-    python3 - >own <<'P'
-import os
-print("import os; print(*sorted(os.sched_getaffinity(0)))")
-P
-    go -n 2 --bind none -- python3 own; [ $rc = 0 ] && [ "$(sort out)" = "[0] $cpus
-[1] $cpus" ] || fail "--bind none" out err
-    go -n 2 --bind "$first/$first,$last" -- python3 own
+    local own='s/^Cpus_allowed_list:[[:space:]]*//p' all first last both
+    all=$(sed -n "$own" /proc/self/status) first=${all%%[-,]*} last=${all##*[-,]}
+    both=$(timeout 30 taskset -c "$first,$last" sed -n "$own" /proc/self/status)
+    go -n 2 --bind none -- sed -n "$own" /proc/self/status
+    [ $rc = 0 ] && [ "$(sort out)" = "[0] $all
+[1] $all" ] || fail "--bind none" out err
+    go -n 2 --bind "$first/$first,$last" -- sed -n "$own" /proc/self/status
     [ $rc = 0 ] && [ "$(sort out)" = "[0] $first
-[1] $(printf '%s\n' $first $last | sort -nu | xargs)" ] || fail "--bind with lists" out err
-    go -n 1 --bind package -- python3 own; [ $rc = 0 ] && [ -s out ] || fail "--bind package" out err
-    go -n 64 --bind core -- python3 own
-    [ $rc = 0 ] && [ "$(sort -u -k2 out | wc -l)" = "$(taskset -c "$(tr ' ' , <<<"$cpus")" "$rondo" topo --json --ranks core:all | grep -c '"rank"')" ] ||
-        fail "64 ranks on all cores" err
-    timeout 30 taskset -c "$last" "$rondo" run -n 2 --bind core -- python3 own >out 2>err </dev/null
+[1] $both" ] || fail "--bind with lists" out err
+    go -n 1 --bind package -- sed -n "$own" /proc/self/status; [ $rc = 0 ] && [ -s out ] || fail "--bind package" out err
+    local cores; cores=$(timeout 30 "$rondo" topo --json --ranks core:all | grep -c '"rank"')
+    go -n 16 --bind core -- sed -n "$own" /proc/self/status
+    [ $rc = 0 ] && [ "$(cut -d' ' -f2 out | sort -u | wc -l)" = $((cores < 16 ? cores : 16)) ] || fail "16 ranks on cores" out err
+    timeout 30 taskset -c "$last" "$rondo" run -n 2 --bind core -- sed -n "$own" /proc/self/status >out 2>err </dev/null
     [ "$(sort out)" = "[0] $last
 [1] $last" ] || fail "only what this process may use" out err
     RONDO_DEBUG=INFO go -n 1 -- true; grep -qE 'not bound to processors; --bind (numa|l3|core) gives' err || fail "what is suggested" err
