@@ -13,8 +13,15 @@ enum { MOST = 1024 };
 
 static rd_place bound_to(int host, int package, int core)
 {
-    return (rd_place){.host = host, .package = package, .numa = package, .l3 = package, .l2 = core, .core = core,
-                      .pus = 1, .first_pu = core, .last_pu = core};
+    return (rd_place){.host = host,
+                      .package = package,
+                      .numa = package,
+                      .l3 = package,
+                      .l2 = core,
+                      .core = core,
+                      .pus = 1,
+                      .first_pu = core,
+                      .last_pu = core};
 }
 
 static rd_nic card(const char *name, uint32_t mbit, uint64_t network, rd_link_kind near)
@@ -95,7 +102,8 @@ static void each_ring_has_its_rail(void **state)
         places[r] = bound_to(r / EACH, package, r % EACH);
         around[r] = (rd_around){.gpu = RD_NO_GPU, .nics = 2};
         for (int k = 0; k < 2; k++)
-            around[r].nic[k] = card(k ? "eth1" : "eth0", 25000, 0, k == package ? RD_LINK_PCI_BRIDGE : RD_LINK_PCI_HOST);
+            around[r].nic[k] =
+                card(k ? "eth1" : "eth0", 25000, 0, k == package ? RD_LINK_PCI_BRIDGE : RD_LINK_PCI_HOST);
     }
     for (int apart = 0; apart < 2; apart++) { /* one network for all cards; then one for each rail */
         for (int r = 0; r < N && apart; r++)
@@ -127,9 +135,9 @@ static void cards_that_do_not_serve_are_left_out(void **state)
     for (int r = 0; r < 3; r++) {
         places[r] = bound_to(r, 0, 0);
         around[r] = (rd_around){.gpu = RD_NO_GPU, .nics = 4};
-        around[r].nic[0] = card("eth0", 1000, 1, RD_LINK_PCI_BRIDGE);         /* slow, on all */
-        around[r].nic[1] = card("eth1", 100000, 2, RD_LINK_PCI_BRIDGE);       /* fast, */
-        around[r].nic[1].up = r != 2;                                         /* but down on the third host */
+        around[r].nic[0] = card("eth0", 1000, 1, RD_LINK_PCI_BRIDGE);                /* slow, on all */
+        around[r].nic[1] = card("eth1", 100000, 2, RD_LINK_PCI_BRIDGE);              /* fast, */
+        around[r].nic[1].up = r != 2;                                                /* but down on the third host */
         around[r].nic[2] = card("eth2", 50000, 3 + (uint64_t)r, RD_LINK_PCI_BRIDGE); /* each on its own */
         around[r].nic[3] = card("eth3", 25000, 9, RD_LINK_PCI_BRIDGE);
     }
@@ -186,8 +194,8 @@ static void further_rings_take_other_links(void **state)
             around[r] = (rd_around){.gpu = (uint32_t)r, .gpus = N};
             for (int k = 0; k < N; k++) {
                 bool joined = full || (r + k) % 2;
-                around[r].to_gpu[k] = (rd_way){.bus = (uint32_t)k,
-                                               .link = rd_link_of(joined ? RD_LINK_NVLINK : RD_LINK_PCI_BRIDGE)};
+                around[r].to_gpu[k] =
+                    (rd_way){.bus = (uint32_t)k, .link = rd_link_of(joined ? RD_LINK_NVLINK : RD_LINK_PCI_BRIDGE)};
             }
         }
         assert_int_equal(rings_of(&rings, places, around, N, 0), RONDO_SUCCESS);

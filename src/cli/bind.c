@@ -3,10 +3,9 @@
  * bind.c - on which processing units ranks may run.
  *
  *   core               a core each, in hwloc's order, and again from the first when there are more ranks than cores
- *   l3 numa package    ranks spread over all of a kind in order, so that neighbours in number share one or lie side by side
- *   gpu                the cores that are near the rank's GPU, of the same number as the rank on the node
- *   0-3/4-7            by the system's numbers: one list for each rank
- * Of all these only what this process may use itself.
+ *   l3 numa package    ranks spread over all of a kind in order, so that neighbours in number share one or lie side by
+ * side gpu                the cores that are near the rank's GPU, of the same number as the rank on the node 0-3/4-7 by
+ * the system's numbers: one list for each rank Of all these only what this process may use itself.
  */
 #include "cli/bind.h"
 
@@ -90,7 +89,8 @@ static int highest_cpu(const units *u)
 static bool make_room(rd_bindings *b, const units *u, int ranks)
 {
     int cpus = highest_cpu(u) + 1;
-    *b = (rd_bindings){.ranks = ranks, .bytes = CPU_ALLOC_SIZE((size_t)cpus), .sets = calloc((size_t)ranks, sizeof *b->sets)};
+    *b = (rd_bindings){
+        .ranks = ranks, .bytes = CPU_ALLOC_SIZE((size_t)cpus), .sets = calloc((size_t)ranks, sizeof *b->sets)};
     for (int r = 0; r < ranks && b->sets; r++) {
         b->sets[r] = CPU_ALLOC((size_t)cpus);
         if (!b->sets[r]) return false;
@@ -162,8 +162,8 @@ static int by_gpu(rd_bindings *b, const rd_machine *machine, const units *u)
 {
     int gpus = rd_machine_gpus(machine);
     if (b->ranks > gpus) {
-        fprintf(stderr, "rondo run: --bind gpu: %d ranks and %d GPUs; start at most as many, or --bind otherwise\n", b->ranks,
-                gpus);
+        fprintf(stderr, "rondo run: --bind gpu: %d ranks and %d GPUs; start at most as many, or --bind otherwise\n",
+                b->ranks, gpus);
         return RD_EXIT_USAGE;
     }
     for (int r = 0; r < b->ranks; r++) {
@@ -185,8 +185,10 @@ static int add_cpu(rd_bindings *b, const units *u, int rank, int cpu)
             add_unit(b, rank, &u->of[i]);
             return 0;
         }
-        fprintf(stderr, "rondo run: --bind: CPU %d is there, but this process may not run on it (taskset, a cgroup's "
-                        "cpuset)\n", cpu);
+        fprintf(stderr,
+                "rondo run: --bind: CPU %d is there, but this process may not run on it (taskset, a cgroup's "
+                "cpuset)\n",
+                cpu);
         return RD_EXIT_USAGE;
     }
     fprintf(stderr, "rondo run: --bind: CPU %d is not there: this machine's are numbered from 0 to %d\n", cpu,
@@ -196,8 +198,10 @@ static int add_cpu(rd_bindings *b, const units *u, int rank, int cpu)
 
 static int unreadable(const char *how)
 {
-    fprintf(stderr, "rondo run: --bind '%s': must be core, l3, numa, package, gpu, none, or one list of CPUs for each rank, "
-                    "as in 0-3/4-7\n", how);
+    fprintf(stderr,
+            "rondo run: --bind '%s': must be core, l3, numa, package, gpu, none, or one list of CPUs for each rank, "
+            "as in 0-3/4-7\n",
+            how);
     return RD_EXIT_USAGE;
 }
 
@@ -208,7 +212,8 @@ static int by_list(rd_bindings *b, const units *u, const char *how)
     for (const char *c = how; *c; c++) lists += *c == '/';
     if (how[strspn(how, "0123456789-,/")]) return unreadable(how);
     if (lists != b->ranks) {
-        fprintf(stderr, "rondo run: --bind %s: %d list%s of CPUs for %d rank%s; give each rank one, with / between them\n", how,
+        fprintf(stderr,
+                "rondo run: --bind %s: %d list%s of CPUs for %d rank%s; give each rank one, with / between them\n", how,
                 lists, lists == 1 ? "" : "s", b->ranks, b->ranks == 1 ? "" : "s");
         return RD_EXIT_USAGE;
     }
@@ -261,8 +266,10 @@ int rd_bind_plan(rd_bindings *bindings, const char *how, int ranks, bool explain
     *bindings = (rd_bindings){0};
     if (gpu) rd_gpu_driver(); /* devices are as the driver reports them, once it is loaded */
     const rd_machine *machine = gpu ? rd_machine_with_devices() : rd_machine_here();
-    if (machine && read_units(machine, &u)) status = plan(bindings, machine, &u, how, ranks);
-    else fprintf(stderr, "rondo run: --bind: %s\n", rd_last_error());
+    if (machine && read_units(machine, &u))
+        status = plan(bindings, machine, &u, how, ranks);
+    else
+        fprintf(stderr, "rondo run: --bind: %s\n", rd_last_error());
     if (status == 0 && explain) explain_all(bindings, how);
     free(u.of);
     return status;

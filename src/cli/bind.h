@@ -16,8 +16,8 @@ typedef struct rd_bindings {
     cpu_set_t **sets;
 } rd_bindings;
 
-/* how: "core", "l3", "numa", "package", "gpu", or lists such as "0-3/4-7". With `explain` each rank's is told on standard
- * error. Returns 0, or the exit status after saying what is wrong; rd_bindings_free in any case. */
+/* how: "core", "l3", "numa", "package", "gpu", or lists such as "0-3/4-7". With `explain` each rank's is told on
+ * standard error. Returns 0, or the exit status after saying what is wrong; rd_bindings_free in any case. */
 int rd_bind_plan(rd_bindings *bindings, const char *how, int ranks, bool explain);
 void rd_bindings_free(rd_bindings *bindings);
 

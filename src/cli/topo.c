@@ -12,12 +12,16 @@
 static const char help[] =
     "usage: rondo topo [options]\n"
     "\n"
-    "Shows a machine, and the rings that ranks on it would form. Hosts follow one another; inside a host the ring goes\n"
-    "the cheapest way through all ranks, from the one nearest the network card by which it comes in to the one nearest\n"
+    "Shows a machine, and the rings that ranks on it would form. Hosts follow one another; inside a host the ring "
+    "goes\n"
+    "the cheapest way through all ranks, from the one nearest the network card by which it comes in to the one "
+    "nearest\n"
     "the card by which it leaves.\n"
     "\n"
-    "  -n, --ranks N           N ranks: on GPUs where there are as many, else on cores, one on each before any gets two\n"
-    "      --ranks LIST        where they sit, in the order of ranks: cpu:0-3,8  core:0-7  gpu:0-15  gpu:all  core:all\n"
+    "  -n, --ranks N           N ranks: on GPUs where there are as many, else on cores, one on each before any gets "
+    "two\n"
+    "      --ranks LIST        where they sit, in the order of ranks: cpu:0-3,8  core:0-7  gpu:0-15  gpu:all  "
+    "core:all\n"
     "                          (without a word: cpu), and / between the lists of hosts: gpu:0-3/gpu:4-7\n"
     "                          default: one on each GPU, where there are several, or on each core\n"
     "      --hosts M           the same on M hosts, 1 to 64, all of them like this machine (1)\n"
@@ -32,8 +36,17 @@ static const char help[] =
     "CPU is the number that taskset and the kernel use. A hop's nanoseconds are its latency; what a hop costs is what\n"
     "64 KiB take. Where hwloc or the driver say nothing of a link, the figures are those of machines like this one.\n";
 
-enum option_id { OPT_RANKS = 'n', OPT_HELP = 'h', OPT_HOSTS = 256, OPT_CHANNELS, OPT_XML, OPT_SYNTHETIC, OPT_MEASURE,
-                 OPT_JSON, OPT_SVG };
+enum option_id {
+    OPT_RANKS = 'n',
+    OPT_HELP = 'h',
+    OPT_HOSTS = 256,
+    OPT_CHANNELS,
+    OPT_XML,
+    OPT_SYNTHETIC,
+    OPT_MEASURE,
+    OPT_JSON,
+    OPT_SVG
+};
 
 static const struct option names[] = {
     {"ranks", required_argument, NULL, OPT_RANKS},
@@ -53,9 +66,12 @@ static int show(const rd_topo_options *options)
     rd_topo_view view = {0};
     rondo_result result = rd_topo_open(&view, options);
     if (result == RONDO_SUCCESS && options->svg) result = rd_topo_write_svg(&view, options->svg);
-    if (result != RONDO_SUCCESS) fprintf(stderr, WHO ": %s\n", rd_last_error());
-    else if (options->json) rd_topo_print_json(&view);
-    else if (!options->svg || strcmp(options->svg, "/dev/stdout") != 0) rd_topo_print_text(&view);
+    if (result != RONDO_SUCCESS)
+        fprintf(stderr, WHO ": %s\n", rd_last_error());
+    else if (options->json)
+        rd_topo_print_json(&view);
+    else if (!options->svg || strcmp(options->svg, "/dev/stdout") != 0)
+        rd_topo_print_text(&view);
     rd_topo_close(&view);
     return result == RONDO_SUCCESS ? 0 : 1;
 }
@@ -84,7 +100,9 @@ static int check(const rd_topo_options *options)
     }
     if (options->measure && (options->xml || options->synthetic || options->hosts > 1)) {
         fprintf(stderr, WHO ": --measure is for the machine here alone; leave out %s\n",
-                options->xml ? "--xml" : options->synthetic ? "--synthetic" : "--hosts");
+                options->xml         ? "--xml"
+                : options->synthetic ? "--synthetic"
+                                     : "--hosts");
         return RD_EXIT_USAGE;
     }
     /* A plain number is a count, and its range is told as every option's is. */

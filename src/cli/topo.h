@@ -64,7 +64,8 @@ const rd_nic *rd_topo_nic(const rd_topo_view *view, int rank, int nic);
 
 /* ---- topo_ranks.c ---- */
 
-/* Fills seats and ranks by options->ranks; where that says nothing, one rank on each GPU, or without any on each core. */
+/* Fills seats and ranks by options->ranks; where that says nothing, one rank on each GPU, or without any on each core.
+ */
 rondo_result rd_topo_seat(rd_topo_view *view);
 
 /* ---- topo_measure.c ---- */

@@ -4,8 +4,8 @@
  * threads, each bound to one of the two.
  *
  *   latency     half the round trip of a flag (the same as bench's, limits_meet.c)
- *   bandwidth   64 KiB go back and forth, and each side adds one to every number of it: the median of 15 ways. That is what
- *               a ring's hop does, where whoever reads a line also writes it.
+ *   bandwidth   64 KiB go back and forth, and each side adds one to every number of it: the median of 15 ways. That is
+ * what a ring's hop does, where whoever reads a line also writes it.
  *
  * A pair on one unit cannot be measured: the two would wait for each other's turn. It has the table's figures.
  */
@@ -126,12 +126,15 @@ rondo_result rd_topo_measure(rd_topo_view *v)
 {
     size_t n = (size_t)v->ranks;
     if (v->ranks > MOST_RANKS)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "--measure: %d ranks are too many to measure each pair of them; %d at most",
-                       v->ranks, MOST_RANKS);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "--measure: %d ranks are too many to measure each pair of them; %d at most", v->ranks,
+                       MOST_RANKS);
     for (int r = 0; r < v->ranks; r++)
         if (v->seats[r].gpu >= 0)
-            return rd_fail(RONDO_INVALID_ARGUMENT, "--measure: rank %d has a GPU; between GPUs nothing is measured, say for "
-                           "example --ranks core:all", r);
+            return rd_fail(RONDO_INVALID_ARGUMENT,
+                           "--measure: rank %d has a GPU; between GPUs nothing is measured, say for "
+                           "example --ranks core:all",
+                           r);
     v->links = calloc(n * n, sizeof *v->links);
     if (!v->links) return rd_fail(RONDO_SYSTEM_ERROR, "no memory for the links between %d ranks", v->ranks);
     for (int a = 0; a < v->ranks; a++) {

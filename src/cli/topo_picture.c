@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * topo_picture.c - hosts side by side, packages side by side in them. In a package the ranks go down one column and up the
- * next: the ring, which mostly follows their numbers, then has short ways, and comes out where the next package begins. The
- * network cards lie below, where the ways between hosts are.
+ * topo_picture.c - hosts side by side, packages side by side in them. In a package the ranks go down one column and up
+ * the next: the ring, which mostly follows their numbers, then has short ways, and comes out where the next package
+ * begins. The network cards lie below, where the ways between hosts are.
  */
 #include "cli/topo_picture.h"
 
@@ -13,7 +13,10 @@
 enum { BOX_W = 80, BOX_H = 36, GAP_X = 34, GAP_Y = 22, PAD = 18, TITLE = 22, NIC_W = 104, NIC_H = 36, NIC_GAP = 10 };
 enum { MOST_ROWS = 8, HOSTS_ACROSS = 4, ARC = 40 };
 
-static int package_of(const rd_topo_view *v, int rank) { return v->places[rank].package; }
+static int package_of(const rd_topo_view *v, int rank)
+{
+    return v->places[rank].package;
+}
 
 /* ---- One package ---- */
 
@@ -64,8 +67,8 @@ static int place_nics(rd_picture *p, const rd_group *group, int x, int y, int ac
     for (int n = 0; n < all; n++) {
         if (rd_machine_nic(v->machine, n)->place.package != group->package) continue;
         if (across)
-            p->nics[group->host * (all + 1) + n] = (rd_box){x + count % across * (NIC_W + NIC_GAP),
-                                                      y + count / across * (NIC_H + NIC_GAP), NIC_W, NIC_H};
+            p->nics[group->host * (all + 1) + n] =
+                (rd_box){x + count % across * (NIC_W + NIC_GAP), y + count / across * (NIC_H + NIC_GAP), NIC_W, NIC_H};
         count++;
     }
     return count;

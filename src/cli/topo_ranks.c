@@ -96,8 +96,10 @@ static rondo_result seat_one(rd_topo_view *v, int host, kind k, int number)
     int pu = k == ON_GPU ? -1 : unit_of(v, k, number, &there);
     if (pu >= 0) return add(v, (rd_seat){.host = host, .pu = pu, .gpu = -1});
     if (k != ON_GPU && there)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "--ranks: %s %d is there, but this process may not run on it (taskset, a "
-                       "cgroup's cpuset)", words[k], number);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "--ranks: %s %d is there, but this process may not run on it (taskset, a "
+                       "cgroup's cpuset)",
+                       words[k], number);
     return rd_fail(RONDO_INVALID_ARGUMENT, "--ranks: %s %d is not there: this machine's are numbered from 0 to %d",
                    words[k], number, most);
 }
@@ -110,13 +112,15 @@ static rondo_result seat_all(rd_topo_view *v, int host, kind k)
         if (k != ON_GPU && unit_of(v, k, number, &there) < 0) continue;
         RD_TRY(seat_one(v, host, k, number));
     }
-    return v->ranks > before ? RONDO_SUCCESS : rd_fail(RONDO_INVALID_ARGUMENT, "--ranks: %s:all: this machine has no %ss",
-                                                       words[k], words[k]);
+    return v->ranks > before
+               ? RONDO_SUCCESS
+               : rd_fail(RONDO_INVALID_ARGUMENT, "--ranks: %s:all: this machine has no %ss", words[k], words[k]);
 }
 
 static rondo_result wrong(const char *at)
 {
-    return rd_fail(RONDO_INVALID_ARGUMENT, "--ranks: cannot read \"%.40s\"; say how many ranks, or where they sit: a list "
+    return rd_fail(RONDO_INVALID_ARGUMENT,
+                   "--ranks: cannot read \"%.40s\"; say how many ranks, or where they sit: a list "
                    "of numbers as in cpu:0-3,8 or core:0-7 or gpu:0-15, or core:all or gpu:all, with / between hosts",
                    *at ? at : "nothing");
 }

@@ -52,10 +52,14 @@ static const char style[] =
 static void put_escaped(FILE *file, const char *text)
 {
     for (; *text; text++) {
-        if (*text == '&') fputs("&amp;", file);
-        else if (*text == '<') fputs("&lt;", file);
-        else if (*text == '>') fputs("&gt;", file);
-        else if ((unsigned char)*text >= ' ') fputc(*text, file);
+        if (*text == '&')
+            fputs("&amp;", file);
+        else if (*text == '<')
+            fputs("&lt;", file);
+        else if (*text == '>')
+            fputs("&gt;", file);
+        else if ((unsigned char)*text >= ' ')
+            fputc(*text, file);
     }
 }
 
@@ -94,8 +98,10 @@ static void draw_frames(const drawing *d)
         const rd_group *group = &p->groups[g];
         bool only = p->group_count == d->view->hosts;
         put_box(d, group->box, "package", 6);
-        if (group->package >= 0) snprintf(text, sizeof text, "package %d", group->package);
-        else snprintf(text, sizeof text, "%s", only ? "machine" : "in no package");
+        if (group->package >= 0)
+            snprintf(text, sizeof text, "package %d", group->package);
+        else
+            snprintf(text, sizeof text, "%s", only ? "machine" : "in no package");
         put_text(d, group->box.x + 12, group->box.y + 20, "small", text);
     }
 }
@@ -108,8 +114,10 @@ static void draw_ranks(const drawing *d)
     for (int r = 0; r < v->ranks; r++) {
         const rd_seat *seat = &v->seats[r];
         snprintf(first, sizeof first, "rank %d", r);
-        if (seat->gpu >= 0) snprintf(second, sizeof second, "GPU %d", seat->gpu);
-        else snprintf(second, sizeof second, "CPU %d", v->pus[seat->pu].os_index);
+        if (seat->gpu >= 0)
+            snprintf(second, sizeof second, "GPU %d", seat->gpu);
+        else
+            snprintf(second, sizeof second, "CPU %d", v->pus[seat->pu].os_index);
         put_device(d, p->ranks[r], seat->gpu >= 0 ? "gpu" : "cpu", first, second);
     }
     for (int i = 0; i < p->idle_count; i++) {
@@ -137,7 +145,10 @@ static void draw_nics(const drawing *d)
 
 /* ---- The ring ---- */
 
-static point middle(rd_box box) { return (point){box.x + box.w / 2.0, box.y + box.h / 2.0}; }
+static point middle(rd_box box)
+{
+    return (point){box.x + box.w / 2.0, box.y + box.h / 2.0};
+}
 
 /* Where the line from the middle of a box towards `to` leaves it. */
 static point edge(rd_box box, point to)
@@ -151,7 +162,8 @@ static point edge(rd_box box, point to)
 
 static void begin_way(const drawing *d, bool slow)
 {
-    fprintf(d->file, "<path class=\"%s\" marker-end=\"url(#%s)\" d=\"", slow ? "slow" : "hop", slow ? "redhead" : "head");
+    fprintf(d->file, "<path class=\"%s\" marker-end=\"url(#%s)\" d=\"", slow ? "slow" : "hop",
+            slow ? "redhead" : "head");
 }
 
 static void draw_line(const drawing *d, const point *points, int count, bool slow)
@@ -183,12 +195,12 @@ static void draw_way(const drawing *d, rd_box from, rd_box to, bool slow)
     a = edge(from, bend);
     b = edge(to, bend);
     begin_way(d, slow);
-    fprintf(d->file, "M%.1f %.1f Q%.1f %.1f %.1f %.1f\"/>\n", d->x + a.x, d->y + a.y, d->x + bend.x, d->y + bend.y, d->x + b.x,
-            d->y + b.y);
+    fprintf(d->file, "M%.1f %.1f Q%.1f %.1f %.1f %.1f\"/>\n", d->x + a.x, d->y + a.y, d->x + bend.x, d->y + bend.y,
+            d->x + b.x, d->y + b.y);
 }
 
-/* Between a rank and a card of its host: beside the rank's column, on the right to the card, on the left from it, and then
- * along the upper edge of the cards. */
+/* Between a rank and a card of its host: beside the rank's column, on the right to the card, on the left from it, and
+ * then along the upper edge of the cards. */
 static void draw_to_card(const drawing *d, rd_box rank, rd_box card, bool leaves, bool slow)
 {
     double side = leaves ? rank.x + rank.w : rank.x, lane = side + (leaves ? 9 : -9), y = rank.y + rank.h / 2.0;
@@ -198,8 +210,8 @@ static void draw_to_card(const drawing *d, rd_box rank, rd_box card, bool leaves
     draw_line(d, leaves ? way : back, 5, slow);
 }
 
-/* From a card to one of another host, below the hosts; to one in another row down or up to the left of that host. Each of
- * the three kinds has a lane of its own. */
+/* From a card to one of another host, below the hosts; to one in another row down or up to the left of that host. Each
+ * of the three kinds has a lane of its own. */
 static void draw_to_host(const drawing *d, int from, rd_box out, int to, rd_box in, bool slow)
 {
     const rd_picture *p = d->picture;
@@ -212,11 +224,15 @@ static void draw_to_host(const drawing *d, int from, rd_box out, int to, rd_box 
     }
     double lane = y + (y < y_there ? 36 : 48), lane_there = y_there + (y < y_there ? 36 : 48);
     double left = p->hosts[to].x - (y < y_there ? 8 : 18);
-    point way[] = {{x, out.y + out.h}, {x, lane}, {left, lane}, {left, lane_there}, {there, lane_there}, {there, in.y + in.h}};
+    point way[] = {{x, out.y + out.h}, {x, lane},           {left, lane},
+                   {left, lane_there}, {there, lane_there}, {there, in.y + in.h}};
     draw_line(d, way, 6, slow);
 }
 
-static bool alike(rd_link a, rd_link b) { return rd_link_cost(a, 1) == rd_link_cost(b, 1); }
+static bool alike(rd_link a, rd_link b)
+{
+    return rd_link_cost(a, 1) == rd_link_cost(b, 1);
+}
 
 /* Every hop that takes as long as the slowest, unless all do. */
 static bool is_slow(const drawing *d, const rd_hop *hop)
@@ -281,8 +297,8 @@ static void draw_panel(const drawing *d)
 
 static void draw_legend(const drawing *d)
 {
-    static const char *const entries[][2] = {{"cpu", "rank on a core"}, {"gpu", "rank on a GPU"}, {"idle", "GPU without a rank"},
-                                             {"nic", "network card"}};
+    static const char *const entries[][2] = {
+        {"cpu", "rank on a core"}, {"gpu", "rank on a GPU"}, {"idle", "GPU without a rank"}, {"nic", "network card"}};
     for (int i = 0; i < 4; i++) {
         put_box(d, (rd_box){i * 140, 0, 16, 14}, entries[i][0], 3);
         put_text(d, i * 140 + 22, 12, "small", entries[i][1]);
@@ -292,15 +308,17 @@ static void draw_legend(const drawing *d)
 static void draw(FILE *file, const rd_picture *picture)
 {
     const rd_topo_view *v = picture->view;
-    int channels = v->rings.channels, panel = PANEL_HEAD + picture->h + MARGIN, w = picture->w < LEAST_W ? LEAST_W : picture->w;
+    int channels = v->rings.channels, panel = PANEL_HEAD + picture->h + MARGIN,
+        w = picture->w < LEAST_W ? LEAST_W : picture->w;
     int h = HEAD + channels * panel + LEGEND;
     drawing d = {.file = file, .picture = picture, .view = v, .x = MARGIN};
     char text[320];
-    fprintf(file, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n", w + 2 * MARGIN,
-            h, w + 2 * MARGIN, h);
+    fprintf(file, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\">\n",
+            w + 2 * MARGIN, h, w + 2 * MARGIN, h);
     fputs(style, file);
     fprintf(file, "<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n");
-    snprintf(text, sizeof text, "%d rank%s on %d host%s", v->ranks, v->ranks == 1 ? "" : "s", v->hosts, v->hosts == 1 ? "" : "s");
+    snprintf(text, sizeof text, "%d rank%s on %d host%s", v->ranks, v->ranks == 1 ? "" : "s", v->hosts,
+             v->hosts == 1 ? "" : "s");
     put_text(&d, 0, 30, "title", text);
     snprintf(text, sizeof text, "%s%s%s", v->name, *v->name ? ", " : "", v->summary);
     put_text(&d, 0, 50, "small", text);

@@ -10,10 +10,14 @@
 
 static const char *size_text(uint64_t bytes, char *text, size_t room)
 {
-    if (!bytes) *text = '\0';
-    else if (bytes >= 1u << 30) snprintf(text, room, " (%.4g GiB)", (double)bytes / (1 << 30));
-    else if (bytes >= 1u << 20) snprintf(text, room, " (%.4g MiB)", (double)bytes / (1 << 20));
-    else snprintf(text, room, " (%.4g KiB)", (double)bytes / (1 << 10));
+    if (!bytes)
+        *text = '\0';
+    else if (bytes >= 1u << 30)
+        snprintf(text, room, " (%.4g GiB)", (double)bytes / (1 << 30));
+    else if (bytes >= 1u << 20)
+        snprintf(text, room, " (%.4g MiB)", (double)bytes / (1 << 20));
+    else
+        snprintf(text, room, " (%.4g KiB)", (double)bytes / (1 << 10));
     return text;
 }
 
@@ -21,8 +25,10 @@ static const char *size_text(uint64_t bytes, char *text, size_t room)
 static const char *part_text(const rd_topo_view *v, rd_storage what, int index, char *text, size_t room)
 {
     char size[32];
-    if (index < 0) snprintf(text, room, "-");
-    else snprintf(text, room, "%d%s", index, size_text(rd_machine_bytes(v->machine, what, index), size, sizeof size));
+    if (index < 0)
+        snprintf(text, room, "-");
+    else
+        snprintf(text, room, "%d%s", index, size_text(rd_machine_bytes(v->machine, what, index), size, sizeof size));
     return text;
 }
 
@@ -76,12 +82,14 @@ static void print_devices(const rd_topo_view *v)
     for (int i = 0; i < rd_machine_nics(v->machine); i++) {
         const rd_device *nic = rd_machine_nic(v->machine, i);
         char speed[32];
-        if (i == 0) printf("\n  %-20s %-14s %-8s %-6s %-12s %s\n", "network card", "bus", "package", "NUMA", "Gb/s", "state");
+        if (i == 0)
+            printf("\n  %-20s %-14s %-8s %-6s %-12s %s\n", "network card", "bus", "package", "NUMA", "Gb/s", "state");
         snprintf(speed, sizeof speed, "%s%.4g", nic->guessed ? "about " : "", nic->mbit / 1000.0);
         rd_bus_id_print(nic->bus, bus);
         printf("  %s%s%-*s %-14s %-8s %-6s %-12s %s\n", nic->name, *nic->verbs ? " " : "",
                20 - (int)strlen(nic->name) - (*nic->verbs ? 1 : 0), nic->verbs, bus,
-               index_text(nic->place.package, package), index_text(nic->place.numa, numa), speed, nic->up ? "up" : "down");
+               index_text(nic->place.package, package), index_text(nic->place.numa, numa), speed,
+               nic->up ? "up" : "down");
     }
 }
 
@@ -141,13 +149,17 @@ static void print_ring(const rd_topo_view *v, int channel)
         const rd_hop *hop = &rd_topo_hops(v, channel)[i];
         const rd_place *at = &v->places[hop->from];
         const rd_seat *seat = &v->seats[hop->from];
-        if (seat->gpu >= 0) snprintf(on, sizeof on, "GPU %d", seat->gpu);
-        else snprintf(on, sizeof on, "CPU %d", v->pus[seat->pu].os_index);
+        if (seat->gpu >= 0)
+            snprintf(on, sizeof on, "GPU %d", seat->gpu);
+        else
+            snprintf(on, sizeof on, "CPU %d", v->pus[seat->pu].os_index);
         if (v->hosts > 1) snprintf(host, sizeof host, "%-7d", at->host);
         printf("  %-6d %s%-8s %-6s %-5s %-6s %-9s ", hop->from, host, on, index_text(at->core, core),
                index_text(at->l3, l3), index_text(at->numa, numa), index_text(at->package, package));
-        if (v->ranks == 1) printf("-\n");
-        else print_hop(v, hop, slowest);
+        if (v->ranks == 1)
+            printf("-\n");
+        else
+            print_hop(v, hop, slowest);
         round += hop->link.ns;
     }
     if (v->ranks > 1)
@@ -165,13 +177,16 @@ void rd_topo_print_text(const rd_topo_view *v)
     print_fabric(v);
     printf("\nThe ring of %d rank%s", v->ranks, v->ranks == 1 ? "" : "s");
     if (v->hosts > 1) printf(" on %d hosts like this one", v->hosts);
-    if (on_gpus == v->ranks) printf(", each on a GPU");
-    else if (!on_gpus) printf(", %s", v->ranks > v->hosts * v->cores ? "several of which share a core" : "each bound to a core");
+    if (on_gpus == v->ranks)
+        printf(", each on a GPU");
+    else if (!on_gpus)
+        printf(", %s", v->ranks > v->hosts * v->cores ? "several of which share a core" : "each bound to a core");
     printf("%s:\n", v->links ? ", as measured" : "");
     for (int c = 0; c < channels; c++) {
         printf("\n");
         if (channels > 1) printf("  channel %d\n\n", c);
         print_ring(v, c);
     }
-    if (!v->loaded && v->hosts == 1 && !on_gpus && !v->options->ranks) printf("  rondo run --bind core binds ranks so\n");
+    if (!v->loaded && v->hosts == 1 && !on_gpus && !v->options->ranks)
+        printf("  rondo run --bind core binds ranks so\n");
 }

@@ -26,8 +26,10 @@ static rondo_result find_machine(rd_topo_view *v)
 {
     const rd_topo_options *o = v->options;
     rondo_result result = RONDO_SUCCESS;
-    if (o->xml) result = rd_machine_xml(&v->loaded, o->xml);
-    else if (o->synthetic) result = rd_machine_synthetic(&v->loaded, o->synthetic);
+    if (o->xml)
+        result = rd_machine_xml(&v->loaded, o->xml);
+    else if (o->synthetic)
+        result = rd_machine_synthetic(&v->loaded, o->synthetic);
     if (result != RONDO_SUCCESS) return result;
     v->machine = v->loaded;
     if (!v->machine) {
@@ -91,7 +93,8 @@ const rd_hop *rd_topo_hops(const rd_topo_view *view, int channel)
 uint64_t rd_topo_cost(const rd_topo_view *view, int channel)
 {
     uint64_t sum = 0;
-    for (int i = 0; i < view->ranks && view->ranks > 1; i++) sum += rd_link_cost(rd_topo_hops(view, channel)[i].link, 1);
+    for (int i = 0; i < view->ranks && view->ranks > 1; i++)
+        sum += rd_link_cost(rd_topo_hops(view, channel)[i].link, 1);
     return sum;
 }
 
@@ -102,7 +105,9 @@ const rd_nic *rd_topo_nic(const rd_topo_view *view, int rank, int nic)
 
 const char *rd_topo_rate(uint32_t mbs, char text[24])
 {
-    if (mbs >= 1000) snprintf(text, 24, "%.4g GB/s", mbs / 1000.0);
-    else snprintf(text, 24, "%" PRIu32 " MB/s", mbs);
+    if (mbs >= 1000)
+        snprintf(text, 24, "%.4g GB/s", mbs / 1000.0);
+    else
+        snprintf(text, 24, "%" PRIu32 " MB/s", mbs);
     return text;
 }

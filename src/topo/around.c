@@ -24,9 +24,9 @@ void rd_around_of(const rd_machine *machine, const rd_place *place, int gpu, rd_
     memset(around, 0, sizeof *around);
     around->gpu = gpu < 0 ? RD_NO_GPU : machine->gpus[gpu].seen.bus;
     for (int i = 0; i < machine->gpu_count && i < RD_MAX_GPUS; i++)
-        around->to_gpu[around->gpus++] = (rd_way){
-            .bus = machine->gpus[i].seen.bus,
-            .link = gpu < 0 ? rd_place_gpu_link(machine, place, i) : rd_gpu_link(machine, gpu, i)};
+        around->to_gpu[around->gpus++] =
+            (rd_way){.bus = machine->gpus[i].seen.bus,
+                     .link = gpu < 0 ? rd_place_gpu_link(machine, place, i) : rd_gpu_link(machine, gpu, i)};
     for (int i = 0; i < machine->nic_count && i < RD_MAX_NICS; i++)
         tell_nic(machine, place, gpu, i, &around->nic[around->nics++]);
 }

@@ -3,7 +3,7 @@
  * cost.c - kinds of links: latency and bandwidth of each, one way, for the pairs of which nothing better is known.
  *
  *   kind              ns   10^6 B/s   source
- *   a core            25     40,000   measured: half the round trip of a flag between SMT siblings (50); lines: estimate
+ *   a core            25     40,000   measured: half the round trip of a flag between siblings (50); lines: estimate
  *   an L2 cache       40     38,000   estimate, between its neighbours (clusters of cores on Arm and some Intel)
  *   an L3 cache       55     36,000   measured: half of 105 to 125; a line moves in 1.5 to 2 ns
  *   a NUMA node      160     12,800   measured, two L3 caches of one package: half of 250 to 400; a line moves in 5 ns
@@ -17,9 +17,9 @@
  *   processors     2,500      9,000   estimate: over the link between sockets
  *   a network      5,000  by its speed   estimate: a small message through the kernels of two hosts
  *
- * Measured between cores with `build/bench/guard shm`, which prints the round trip, on one virtual machine with two cores
- * of an AMD EPYC (family 25, model 17), as the hypervisor moved them about; lines by the same machine's all-reduces. The
- * ring's order needs no more than which is cheaper, and that the steps come in this order everywhere. hwloc's figures
+ * Measured between cores with `build/bench/guard shm`, which prints the round trip, on one virtual machine with two
+ * cores of an AMD EPYC (family 25, model 17), as the hypervisor moved them about; lines by its all-reduces. The ring's
+ * order needs no more than which is cheaper, and that the steps come in this order everywhere. hwloc's figures
  * and measured ones (`rondo topo --measure`) take the place of the table's.
  *
  * A NUMA node that spans packages (memory interleaved by the firmware, a virtual machine that shows one node) brings

@@ -2,11 +2,11 @@
  *
  * devices.c - which of hwloc's objects are GPUs and network cards.
  *
- * A GPU is what a vendor's library calls one (OS devices cuda, nvml, rsmi, ze), or where the topology has none of those what
- * is one by its PCI class: 3D and other display controllers, processing accelerators, and NVIDIA's VGA controllers; not the
- * VGA of a management chip. Devices of several libraries on one PCI function are one GPU. A network card is a network
- * interface on a device, or an OpenFabrics device that has none; interfaces that are software hang on no device, and hwloc
- * does not list them.
+ * A GPU is what a vendor's library calls one (OS devices cuda, nvml, rsmi, ze), or where the topology has none of those
+ * what is one by its PCI class: 3D and other display controllers, processing accelerators, and NVIDIA's VGA
+ * controllers; not the VGA of a management chip. Devices of several libraries on one PCI function are one GPU. A
+ * network card is a network interface on a device, or an OpenFabrics device that has none; interfaces that are software
+ * hang on no device, and hwloc does not list them.
  *
  * State and speed come from /sys on the machine here. A topology in a file has the state of OpenFabrics ports alone.
  */
@@ -39,8 +39,10 @@ bool rd_bus_id_parse(uint32_t *id, const char *text)
 
 void rd_bus_id_print(uint32_t id, char text[16])
 {
-    if (id >= RD_NO_BUS) snprintf(text, 16, "no bus");
-    else snprintf(text, 16, "%04x:%02x:%02x.%x", id >> 16, id >> 8 & 0xff, id >> 3 & 0x1f, id & 7);
+    if (id >= RD_NO_BUS)
+        snprintf(text, 16, "no bus");
+    else
+        snprintf(text, 16, "%04x:%02x:%02x.%x", id >> 16, id >> 8 & 0xff, id >> 3 & 0x1f, id & 7);
 }
 
 static uint32_t bus_of(hwloc_obj_t pci)
@@ -50,7 +52,8 @@ static uint32_t bus_of(hwloc_obj_t pci)
 
 /* ---- What an object is ---- */
 
-/* The libraries whose devices are GPUs, best name first. OpenCL's may be processors, too, and count on a PCI function only. */
+/* The libraries whose devices are GPUs, best name first. OpenCL's may be processors, too, and count on a PCI function
+ * only. */
 static const char *const libraries[] = {"cuda", "nvml", "rsmi", "ze", "opencl"};
 enum { LIBRARIES = sizeof libraries / sizeof *libraries, OPENCL = LIBRARIES - 1 };
 
@@ -98,9 +101,11 @@ static void name_model(hwloc_obj_t pci, char *model, size_t bytes)
 {
     if (!pci || pci->type != HWLOC_OBJ_PCI_DEVICE) return;
     const char *vendor = info_of(pci, "PCIVendor"), *device = info_of(pci, "PCIDevice");
-    if (*device) snprintf(model, bytes, "%s%s%s", vendor, *vendor ? " " : "", device);
-    else snprintf(model, bytes, "%s%s%04x:%04x", vendor, *vendor ? " " : "", pci->attr->pcidev.vendor_id,
-                  pci->attr->pcidev.device_id);
+    if (*device)
+        snprintf(model, bytes, "%s%s%s", vendor, *vendor ? " " : "", device);
+    else
+        snprintf(model, bytes, "%s%s%04x:%04x", vendor, *vendor ? " " : "", pci->attr->pcidev.vendor_id,
+                 pci->attr->pcidev.device_id);
 }
 
 /* ---- Lists ---- */
@@ -163,8 +168,7 @@ static rondo_result gpus_of_library(rd_machine *m, int library)
         if (gpu) continue;
         if (!(gpu = rd_machine_add_gpu(m, pci ? pci : os, bus))) return RONDO_SYSTEM_ERROR;
         snprintf(gpu->seen.name, sizeof gpu->seen.name, "%s", os->name);
-        if (*info_of(os, "GPUModel"))
-            snprintf(gpu->seen.model, sizeof gpu->seen.model, "%s", info_of(os, "GPUModel"));
+        if (*info_of(os, "GPUModel")) snprintf(gpu->seen.model, sizeof gpu->seen.model, "%s", info_of(os, "GPUModel"));
     }
     return RONDO_SUCCESS;
 }
@@ -184,14 +188,15 @@ static rondo_result find_gpus(rd_machine *m)
 
 /* ---- Network cards ---- */
 
-/* InfiniBand's hardware addresses have 20 bytes, Ethernet's 6. An OpenFabrics device without an interface is not Ethernet. */
+/* InfiniBand's hardware addresses have 20 bytes, Ethernet's 6. An OpenFabrics device without an interface is not
+ * Ethernet. */
 static bool is_infiniband(hwloc_obj_t os)
 {
     return os->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS || strlen(info_of(os, "Address")) > 17;
 }
 
-/* An estimate: InfiniBand of the generation in which it spread (QDR), 10 Gigabit Ethernet, and no more than the PCIe link
- * carries. */
+/* An estimate: InfiniBand of the generation in which it spread (QDR), 10 Gigabit Ethernet, and no more than the PCIe
+ * link carries. */
 static uint32_t guess_mbit(hwloc_obj_t os, hwloc_obj_t pci)
 {
     double mbit = is_infiniband(os) ? 40000 : 10000, most = pci ? pci->attr->pcidev.linkspeed * 8000 * 0.8 : 0;
@@ -239,7 +244,8 @@ static rondo_result find_nics(rd_machine *m)
 {
     for (hwloc_obj_t os = NULL; (os = hwloc_get_next_osdev(m->topology, os));) {
         hwloc_obj_t pci = pci_of(os);
-        if (os->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK) RD_TRY(add_nic(m, os, sibling_verbs(m->topology, pci)));
+        if (os->attr->osdev.type == HWLOC_OBJ_OSDEV_NETWORK)
+            RD_TRY(add_nic(m, os, sibling_verbs(m->topology, pci)));
         else if (os->attr->osdev.type == HWLOC_OBJ_OSDEV_OPENFABRICS && !has_interface(m->topology, pci))
             RD_TRY(add_nic(m, os, os));
     }
@@ -256,7 +262,19 @@ rondo_result rd_machine_find_devices(rd_machine *machine)
 
 /* ---- Asking ---- */
 
-int rd_machine_gpus(const rd_machine *machine) { return machine->gpu_count; }
-const rd_device *rd_machine_gpu(const rd_machine *machine, int gpu) { return &machine->gpus[gpu].seen; }
-int rd_machine_nics(const rd_machine *machine) { return machine->nic_count; }
-const rd_device *rd_machine_nic(const rd_machine *machine, int nic) { return &machine->nics[nic].seen; }
+int rd_machine_gpus(const rd_machine *machine)
+{
+    return machine->gpu_count;
+}
+const rd_device *rd_machine_gpu(const rd_machine *machine, int gpu)
+{
+    return &machine->gpus[gpu].seen;
+}
+int rd_machine_nics(const rd_machine *machine)
+{
+    return machine->nic_count;
+}
+const rd_device *rd_machine_nic(const rd_machine *machine, int nic)
+{
+    return &machine->nics[nic].seen;
+}

@@ -22,7 +22,7 @@ typedef struct rd_device {
     rd_place place; /* the smallest part of the machine that it hangs on; -1 where it hangs on several of a kind */
     uint32_t mbit;  /* of a network card: what it says, else an estimate by its kind and its PCIe link, and `guessed` */
     bool guessed;
-    bool up;        /* of a network card: nothing says that it is not */
+    bool up; /* of a network card: nothing says that it is not */
 } rd_device;
 
 #define RD_NO_BUS 0xffff0000u
@@ -36,8 +36,9 @@ void rd_bus_id_print(uint32_t id, char text[16]);
 
 /* From an XML file of hwloc's; free it. */
 rondo_result rd_machine_xml(rd_machine **machine, const char *path);
-/* The machine here with its devices: rd_machine_here() does not look for them, which takes several times as long. Once a
- * process, and once more when it has loaded the CUDA driver since: then with what that reports. NULL + rd_last_error. */
+/* The machine here with its devices: rd_machine_here() does not look for them, which takes several times as long. Once
+ * a process, and once more when it has loaded the CUDA driver since: then with what that reports. NULL + rd_last_error.
+ */
 const rd_machine *rd_machine_with_devices(void);
 
 /* In the order of their bus addresses; those without one last. */
@@ -58,9 +59,10 @@ typedef struct rd_live_gpu {
     char name[64];
 } rd_live_gpu;
 
-/* Those that hwloc has not found are added, those that it has get the driver's name. access[a * count + b]: where hwloc tells
- * of no direct links, pairs that the driver prefers to others have one. Before others use the machine. */
-rondo_result rd_machine_attach_gpus(rd_machine *machine, const rd_live_gpu *gpus, int count, const rd_gpu_access *access);
+/* Those that hwloc has not found are added, those that it has get the driver's name. access[a * count + b]: where hwloc
+ * tells of no direct links, pairs that the driver prefers to others have one. Before others use the machine. */
+rondo_result rd_machine_attach_gpus(rd_machine *machine, const rd_live_gpu *gpus, int count,
+                                    const rd_gpu_access *access);
 /* The links that NVIDIA's management library knows, instead of hwloc's; without that library nothing changes. */
 rondo_result rd_machine_attach_nvml(rd_machine *machine);
 
@@ -70,8 +72,8 @@ rd_link rd_gpu_nic_link(const rd_machine *machine, int gpu, int nic);
 rd_link rd_place_gpu_link(const rd_machine *machine, const rd_place *place, int gpu);
 rd_link rd_place_nic_link(const rd_machine *machine, const rd_place *place, int nic);
 
-/* What a rank at this place tells, which works on the memory of this GPU (-1: host memory). Its nics are the machine's, up
- * to RD_MAX_NICS, without networks. */
+/* What a rank at this place tells, which works on the memory of this GPU (-1: host memory). Its nics are the machine's,
+ * up to RD_MAX_NICS, without networks. */
 void rd_around_of(const rd_machine *machine, const rd_place *place, int gpu, rd_around *around);
 
 /* An interface over which this process can be reached, and its networks as in rd_nic. */
@@ -80,9 +82,9 @@ typedef struct rd_reached_by {
     uint64_t networks[RD_MAX_NETWORKS];
 } rd_reached_by;
 
-/* The same for a rank of the machine here, with these interfaces instead of the machine's cards: also those that hwloc does
- * not list (veth, bonds), in the caller's order, up to RD_MAX_NICS. gpu: rd_bus_id(), or RD_NO_GPU. Looks for devices,
- * so it is for communicators of several hosts or with GPUs. */
+/* The same for a rank of the machine here, with these interfaces instead of the machine's cards: also those that hwloc
+ * does not list (veth, bonds), in the caller's order, up to RD_MAX_NICS. gpu: rd_bus_id(), or RD_NO_GPU. Looks for
+ * devices, so it is for communicators of several hosts or with GPUs. */
 rondo_result rd_around_here(const rd_place *place, uint32_t gpu, const rd_reached_by *interfaces, int count,
                             rd_around *around);
 

@@ -11,8 +11,8 @@
 #include <unistd.h>
 
 /* The first object of `type` that contains all of `set`, or -1. Memory-only NUMA nodes have no processing units and so
- * contain nothing, and what hangs on such a node is in nothing; of two nodes over the same cores (DRAM and HBM) the first
- * speaks for both. */
+ * contain nothing, and what hangs on such a node is in nothing; of two nodes over the same cores (DRAM and HBM) the
+ * first speaks for both. */
 static int32_t container(hwloc_topology_t topology, hwloc_obj_type_t type, hwloc_const_bitmap_t set)
 {
     if (hwloc_bitmap_iszero(set)) return -1;

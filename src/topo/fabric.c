@@ -3,11 +3,11 @@
  * fabric.c - links that GPUs have between them, as hwloc's distances tell: matrices of bandwidths between OS devices
  * (NVLinkBandwidth; XGMIBandwidth of AMD and XeLinkBandwidth of Intel are links of the same kind).
  *
- * What a matrix has between two GPUs is a direct link. Switches are objects of the matrix, too, each port of the fabric a PCI
- * device of its own, with links to the GPUs of its board and none among themselves. All ports are taken to be one switch,
- * as hwloc's own transformation does it: two GPUs on it reach each other with the smaller of what they have to all ports.
- * (That transformation, in hwloc 2.9, loses GPUs that come behind a port in the matrix.) Processors that are objects of a
- * matrix, as on POWER, do not pass on what is not for them.
+ * What a matrix has between two GPUs is a direct link. Switches are objects of the matrix, too, each port of the fabric
+ * a PCI device of its own, with links to the GPUs of its board and none among themselves. All ports are taken to be one
+ * switch, as hwloc's own transformation does it: two GPUs on it reach each other with the smaller of what they have to
+ * all ports. (That transformation, in hwloc 2.9, loses GPUs that come behind a port in the matrix.) Processors that are
+ * objects of a matrix, as on POWER, do not pass on what is not for them.
  */
 #include "base/status.h"
 #include "topo/machine.h"
@@ -48,7 +48,8 @@ void rd_fabric_switch(rd_machine *machine, const uint64_t *to_switch, const uint
 {
     for (int a = 0; a < machine->gpu_count; a++)
         for (int b = 0; b < machine->gpu_count; b++)
-            rd_fabric_add(machine, a, b, RD_LINK_NVSWITCH, to_switch[a] < from_switch[b] ? to_switch[a] : from_switch[b]);
+            rd_fabric_add(machine, a, b, RD_LINK_NVSWITCH,
+                          to_switch[a] < from_switch[b] ? to_switch[a] : from_switch[b]);
 }
 
 /* to_switch, from_switch: by GPU, zero. */
@@ -79,8 +80,10 @@ rondo_result rd_machine_find_fabric(rd_machine *machine)
     result = rd_fabric_room(machine);
     for (unsigned i = 0; i < count && i < MATRICES; i++) {
         uint64_t *switches = result == RONDO_SUCCESS ? calloc(2 * n, sizeof *switches) : NULL;
-        if (switches) take(machine, matrices[i], switches, switches + n);
-        else if (result == RONDO_SUCCESS) result = rd_fail(RONDO_SYSTEM_ERROR, "no memory for the links of %zu GPUs", n);
+        if (switches)
+            take(machine, matrices[i], switches, switches + n);
+        else if (result == RONDO_SUCCESS)
+            result = rd_fail(RONDO_SYSTEM_ERROR, "no memory for the links of %zu GPUs", n);
         free(switches);
         hwloc_distances_release(machine->topology, matrices[i]);
     }

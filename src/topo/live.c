@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * live.c - the GPUs of the machine here as the CUDA driver reports them: attached to hwloc's objects by their bus addresses,
- * and which of them reach one another's memory.
+ * live.c - the GPUs of the machine here as the CUDA driver reports them: attached to hwloc's objects by their bus
+ * addresses, and which of them reach one another's memory.
  */
 #include "base/gpu.h"
 #include "base/status.h"
@@ -28,9 +28,13 @@ static rondo_result add_missing(rd_machine *machine, const rd_live_gpu *gpus, in
     return RONDO_SUCCESS;
 }
 
-static int index_of(rd_machine *machine, uint32_t bus) { return (int)(rd_machine_gpu_on(machine, bus) - machine->gpus); }
+static int index_of(rd_machine *machine, uint32_t bus)
+{
+    return (int)(rd_machine_gpu_on(machine, bus) - machine->gpus);
+}
 
-/* The rank of a pair is a number without a unit. Where ranks differ, the lowest is for links that are better than PCIe. */
+/* The rank of a pair is a number without a unit. Where ranks differ, the lowest is for links that are better than PCIe.
+ */
 static rondo_result guess_fabric(rd_machine *machine, const rd_live_gpu *gpus, int count, const rd_gpu_access *access)
 {
     uint32_t least = UINT32_MAX, most = 0;
@@ -48,7 +52,8 @@ static rondo_result guess_fabric(rd_machine *machine, const rd_live_gpu *gpus, i
     return RONDO_SUCCESS;
 }
 
-rondo_result rd_machine_attach_gpus(rd_machine *machine, const rd_live_gpu *gpus, int count, const rd_gpu_access *access)
+rondo_result rd_machine_attach_gpus(rd_machine *machine, const rd_live_gpu *gpus, int count,
+                                    const rd_gpu_access *access)
 {
     int before = machine->gpu_count;
     if (count < 1) return RONDO_SUCCESS;
@@ -92,8 +97,10 @@ rondo_result rd_machine_ask_driver(rd_machine *machine)
     rd_live_gpu *gpus = calloc((size_t)count, sizeof *gpus);
     rd_gpu_access *access = calloc((size_t)count * (size_t)count, sizeof *access);
     rondo_result result;
-    if (!gpus || !access) result = rd_fail(RONDO_SYSTEM_ERROR, "no memory for what the driver says of %d GPUs", count);
-    else result = ask(gpus, access, count);
+    if (!gpus || !access)
+        result = rd_fail(RONDO_SYSTEM_ERROR, "no memory for what the driver says of %d GPUs", count);
+    else
+        result = ask(gpus, access, count);
     if (result == RONDO_SUCCESS) result = rd_machine_attach_gpus(machine, gpus, count, access);
     if (result == RONDO_SUCCESS) result = rd_machine_attach_nvml(machine);
     free(access);

@@ -2,10 +2,11 @@
  *
  * load.c - a machine by hwloc: the one that we are on, one described in words, or one that an XML file has kept.
  *
- * Here only what rd_place needs is asked for: every kind of object that is not kept costs nothing to find. On 2 cores with
- * Debian's hwloc 2.9 that is about 2.5 ms per process, nearly 2 of them spent by hwloc on opening its plugins, which only
- * the environment (HWLOC_PLUGINS_PATH) could avoid. Devices, the slow part of hwloc, are found when they are needed: with
- * them it takes five times as long. So there are several machines that are this one; all of them number its parts alike.
+ * Here only what rd_place needs is asked for: every kind of object that is not kept costs nothing to find. On 2 cores
+ * with Debian's hwloc 2.9 that is about 2.5 ms per process, nearly 2 of them spent by hwloc on opening its plugins,
+ * which only the environment (HWLOC_PLUGINS_PATH) could avoid. Devices, the slow part of hwloc, are found when they are
+ * needed: with them it takes five times as long. So there are several machines that are this one; all of them number
+ * its parts alike.
  */
 #include "base/gpu.h"
 #include "base/status.h"
@@ -42,9 +43,11 @@ static rondo_result set_source(hwloc_topology_t topology, rd_source source, cons
 {
     if (source == RD_SOURCE_XML) return rd_topology_set_xml(topology, text);
     if (source == RD_SOURCE_HERE || hwloc_topology_set_synthetic(topology, text) == 0) return RONDO_SUCCESS;
-    return rd_fail(RONDO_INVALID_ARGUMENT, "machine description \"%s\" is not valid: it must name kinds of "
+    return rd_fail(RONDO_INVALID_ARGUMENT,
+                   "machine description \"%s\" is not valid: it must name kinds of "
                    "objects from the outside in, each with how many lie in one of the kind before, and end with "
-                   "pu, for example \"pack:2 numa:1 l3:2 core:4 pu:2\"", text);
+                   "pu, for example \"pack:2 numa:1 l3:2 core:4 pu:2\"",
+                   text);
 }
 
 static rondo_result build(hwloc_topology_t topology, rd_source source, const char *text)
@@ -54,8 +57,10 @@ static rondo_result build(hwloc_topology_t topology, rd_source source, const cha
     case RD_SOURCE_HERE: return rd_fail_errno("hwloc cannot discover this machine (is /sys mounted?)");
     case RD_SOURCE_SYNTHETIC: return rd_fail_errno("hwloc cannot build the machine \"%s\"", text);
     default:
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s is damaged: hwloc cannot build a machine from it; "
-                       "HWLOC_XML_VERBOSE=1 says where", text);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "%s is damaged: hwloc cannot build a machine from it; "
+                       "HWLOC_XML_VERBOSE=1 says where",
+                       text);
     }
 }
 
@@ -117,8 +122,10 @@ static rondo_result discover(rd_machine **machine, int kind)
     rd_machine *found;
     RD_TRY(rd_machine_load(&found, RD_SOURCE_HERE, NULL, kind != PLAIN));
     rondo_result result = kind == DRIVER ? rd_machine_ask_driver(found) : RONDO_SUCCESS;
-    if (result == RONDO_SUCCESS) *machine = found;
-    else rd_machine_free(found);
+    if (result == RONDO_SUCCESS)
+        *machine = found;
+    else
+        rd_machine_free(found);
     return result;
 }
 
@@ -134,5 +141,11 @@ static const rd_machine *here(int kind)
     return machine;
 }
 
-const rd_machine *rd_machine_here(void) { return here(PLAIN); }
-const rd_machine *rd_machine_with_devices(void) { return here(rd_gpu_in_use() ? DRIVER : DEVICES); }
+const rd_machine *rd_machine_here(void)
+{
+    return here(PLAIN);
+}
+const rd_machine *rd_machine_with_devices(void)
+{
+    return here(rd_gpu_in_use() ? DRIVER : DEVICES);
+}

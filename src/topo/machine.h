@@ -19,7 +19,7 @@ struct rd_machine {
     hwloc_topology_t topology;
     rd_device_object *gpus, *nics; /* NULL until devices were asked for */
     int gpu_count, nic_count;
-    rd_link *fabric; /* [a * gpu_count + b]: direct links and switches between GPUs; mbs 0: there is none */
+    rd_link *fabric;       /* [a * gpu_count + b]: direct links and switches between GPUs; mbs 0: there is none */
     rd_gpu_access *access; /* likewise, by the driver; NULL: not known */
 };
 

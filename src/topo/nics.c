@@ -2,8 +2,9 @@
  *
  * nics.c - which network cards a ring crosses from one host to the next by.
  *
- * Of all pairs of cards that reach each other, the ring takes the one that is least loaded with it: rings on a card, over
- * its speed. So equal cards are used in turns, and a slow one beside a fast one not at all. Among equals, in this order:
+ * Of all pairs of cards that reach each other, the ring takes the one that is least loaded with it: rings on a card,
+ * over its speed. So equal cards are used in turns, and a slow one beside a fast one not at all. Among equals, in this
+ * order:
  *   - the card by which the ring came into the host: each ring keeps to one rail where it can
  *   - rail-aligned, cards at the same place among those of their host: switches are wired that way
  *   - the first ones
@@ -13,9 +14,15 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-static uint32_t speed(const rd_nic *nic) { return rd_link_network(nic->mbit).mbs; }
+static uint32_t speed(const rd_nic *nic)
+{
+    return rd_link_network(nic->mbit).mbs;
+}
 
-static uint32_t least(uint32_t a, uint32_t b) { return a < b ? a : b; }
+static uint32_t least(uint32_t a, uint32_t b)
+{
+    return a < b ? a : b;
+}
 
 static bool reach(const rd_nic *a, const rd_nic *b)
 {

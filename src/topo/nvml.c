@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nvml.c - NVLinks as NVIDIA's management library knows them: of each link of each GPU whether it is up, what its other end
- * is, and its version, which gives the speed. The library comes with the driver; it is loaded when it is there, and closed
- * again. The few declarations of its that are needed are here.
+ * nvml.c - NVLinks as NVIDIA's management library knows them: of each link of each GPU whether it is up, what its other
+ * end is, and its version, which gives the speed. The library comes with the driver; it is loaded when it is there, and
+ * closed again. The few declarations of its that are needed are here.
  */
 #include "base/status.h"
 #include "topo/machine.h"
@@ -65,8 +65,10 @@ static void take_link(const nvml *n, rd_machine *machine, int a, nvml_device dev
     end.address[sizeof end.address - 1] = '\0';
     rd_device_object *other = rd_bus_id_parse(&bus, end.address) ? rd_machine_gpu_on(machine, bus) : NULL;
     if (n->end_type && n->end_type(device, link, &type)) type = -1;
-    if (other) found->between[a * machine->gpu_count + (other - machine->gpus)] += speed_of(version);
-    else if (type == END_IS_SWITCH || type < 0) found->to_switch[a] += speed_of(version);
+    if (other)
+        found->between[a * machine->gpu_count + (other - machine->gpus)] += speed_of(version);
+    else if (type == END_IS_SWITCH || type < 0)
+        found->to_switch[a] += speed_of(version);
 }
 
 static rondo_result take_all(const nvml *n, rd_machine *machine, links *found)
@@ -99,8 +101,10 @@ rondo_result rd_machine_attach_nvml(rd_machine *machine)
     if (open_library(library, &n)) {
         links found = {.between = calloc(gpus * gpus, sizeof *found.between),
                        .to_switch = calloc(gpus, sizeof *found.to_switch)};
-        if (!found.between || !found.to_switch) result = rd_fail(RONDO_SYSTEM_ERROR, "no memory for the links of %zu GPUs", gpus);
-        else result = take_all(&n, machine, &found);
+        if (!found.between || !found.to_switch)
+            result = rd_fail(RONDO_SYSTEM_ERROR, "no memory for the links of %zu GPUs", gpus);
+        else
+            result = take_all(&n, machine, &found);
         free(found.to_switch);
         free(found.between);
         n.shutdown();

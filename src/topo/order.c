@@ -13,10 +13,11 @@
  * whole. Other matrices (links between GPUs, measured ones) need the search: of all round trips up to 16 ranks
  * (order_exact.c), step by step from there for more (order_search.c).
  *
- * A way that does not come back is a round trip through one node more, whose edges are what it costs to begin and to end.
+ * A way that does not come back is a round trip through one node more, whose edges are what it costs to begin and to
+ * end.
  */
-#include "base/status.h"
 #include "topo/order.h"
+#include "base/status.h"
 #include "topo/ring.h"
 
 #include <stdlib.h>
@@ -58,7 +59,8 @@ static uint64_t spanning_tree(const uint64_t *cost, int n, int first, uint64_t *
         reach[last] = inside;
         for (int i = first; i < n; i++) {
             if (reach[i] == inside) continue;
-            uint64_t there = cost[(size_t)last * (size_t)n + (size_t)i], back = cost[(size_t)i * (size_t)n + (size_t)last];
+            uint64_t there = cost[(size_t)last * (size_t)n + (size_t)i],
+                     back = cost[(size_t)i * (size_t)n + (size_t)last];
             if (back < there) there = back;
             if (there < reach[i]) reach[i] = there;
             if (nearest < 0 || reach[i] < reach[nearest]) nearest = i;

@@ -7,8 +7,8 @@
  *     rest[all][v] = cost(v, 0)
  *     rest[S][v]   = the least of cost(v, u) + rest[S and u][u] over all u that are not in S
  * and so for 16 nodes beside node 0 in 2^16 x 16 x 16 / 2 steps instead of 16! = 2 x 10^13: some 10 ms and 8 MiB. Since
- * the table says from each point on what the rest costs, the round trip is read off from its beginning, and at each point
- * the nearest of the nodes that keep it cheapest is taken, the lowest number among equals.
+ * the table says from each point on what the rest costs, the round trip is read off from its beginning, and at each
+ * point the nearest of the nodes that keep it cheapest is taken, the lowest number among equals.
  */
 #include "base/status.h"
 #include "topo/order.h"

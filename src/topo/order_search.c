@@ -22,7 +22,8 @@ typedef struct search {
     const uint64_t *cost;
     int n;
     int32_t *order;
-    /* The way from position 0 to position k, and from k back to 0 over the same nodes; position n is position 0 again. */
+    /* The way from position 0 to position k, and from k back to 0 over the same nodes; position n is position 0 again.
+     */
     uint64_t *forward, *backward;
     uint64_t work; /* that is left */
 } search;
@@ -122,8 +123,7 @@ rondo_result rd_tour_search(const uint64_t *cost, int n, int32_t *order)
 {
     uint64_t *sums = calloc(2 * ((size_t)n + 1), sizeof *sums);
     if (!sums) return rd_fail(RONDO_SYSTEM_ERROR, "no memory to order %d ranks", n);
-    search s = {.cost = cost, .n = n, .order = order, .forward = sums, .backward = sums + n + 1,
-                .work = MOST_LOOKS};
+    search s = {.cost = cost, .n = n, .order = order, .forward = sums, .backward = sums + n + 1, .work = MOST_LOOKS};
     measure(&s, 0);
     for (bool gained = true; gained;) {
         gained = two_opt(&s);

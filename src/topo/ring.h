@@ -62,7 +62,7 @@ typedef struct rd_told {
     int ranks;
     const rd_place *places;  /* with their hosts' numbers */
     const rd_around *around; /* NULL: nobody has told */
-    const rd_link *links;    /* [a * ranks + b]: within a host, instead of what follows from those; NULL: as it follows */
+    const rd_link *links; /* [a * ranks + b]: within a host, instead of what follows from those; NULL: as it follows */
 } rd_told;
 
 /* channels: how many rings, 1 to RD_MAX_RINGS; 0: as many as the links are good for. Free with rd_rings_free. */
@@ -77,8 +77,8 @@ const rd_hop *rd_rings_slowest(const rd_rings *rings, int channel);
 /* ---- The order ---- */
 
 /* order[0 ... n-1]: a permutation of 0 ... n-1 that starts with 0 and makes the sum of cost[order[i] * n + order[i+1]]
- * round the ring small: the least there is up to 16 ranks. Deterministic. 1,024 in under a second. Of equally cheap ones
- * it is the one that goes to the nearest first, and of equally near ranks to the lowest. */
+ * round the ring small: the least there is up to 16 ranks. Deterministic. 1,024 in under a second. Of equally cheap
+ * ones it is the one that goes to the nearest first, and of equally near ranks to the lowest. */
 rondo_result rd_ring_order(const uint32_t *cost, int n, int32_t *order);
 /* The same for a way that does not come back: it begins and ends where begin[first] + end[last] is least, and is the
  * cheapest of those. (Differences of more than half a million in begin or end count as half a million.) */

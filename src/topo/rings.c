@@ -2,17 +2,18 @@
  *
  * rings.c - the rings, from what all ranks have told. Every rank computes them for itself, and finds the same.
  *
- * Hosts come first, each once in a ring, so that as many links cross the network as there are hosts. They are in the order
- * of their first rank, unless they reach each other at different speeds; then that is a round trip of its own. A ring
- * enters a host by one card and leaves it by another (nics.c), or the same. Inside, it takes the cheapest way through all
- * ranks from the one nearest the inbound card to the one nearest the outbound one; with one host, the cheapest round trip.
- * Only the costs within a host are ever looked at together: 1,024 ranks on 64 hosts need 64 x 16 x 16 of them.
+ * Hosts come first, each once in a ring, so that as many links cross the network as there are hosts. They are in the
+ * order of their first rank, unless they reach each other at different speeds; then that is a round trip of its own. A
+ * ring enters a host by one card and leaves it by another (nics.c), or the same. Inside, it takes the cheapest way
+ * through all ranks from the one nearest the inbound card to the one nearest the outbound one; with one host, the
+ * cheapest round trip. Only the costs within a host are ever looked at together: 1,024 ranks on 64 hosts need 64 x 16 x
+ * 16 of them.
  *
- * A further ring takes other links where there are any. Links that two GPUs have to themselves (NVLink) cost as many times
- * more as rings use them already, in this direction; so the next ring goes elsewhere, or the other way round. Caches,
- * switches and PCIe are shared by all pairs, and another order would not relieve them. Rings share a message evenly, so k of
- * them carry k times what the most divided link leaves to each: on direct links there are as many rings as make the most of
- * that, between hosts as many as there are fast cards.
+ * A further ring takes other links where there are any. Links that two GPUs have to themselves (NVLink) cost as many
+ * times more as rings use them already, in this direction; so the next ring goes elsewhere, or the other way round.
+ * Caches, switches and PCIe are shared by all pairs, and another order would not relieve them. Rings share a message
+ * evenly, so k of them carry k times what the most divided link leaves to each: on direct links there are as many rings
+ * as make the most of that, between hosts as many as there are fast cards.
  */
 #include "base/status.h"
 #include "topo/nics.h"
@@ -41,10 +42,10 @@ typedef struct maker {
     const rd_place *places; /* told's, as are the next two */
     const rd_around *around;
     int ranks, hosts;
-    host *host;         /* by first rank */
-    int32_t *ranks_of;  /* what host[].ranks points into */
-    int32_t *round;     /* hosts, in the order in which the rings visit them */
-    int32_t *out, *in;  /* of the host at each position: cards of this ring */
+    host *host;        /* by first rank */
+    int32_t *ranks_of; /* what host[].ranks points into */
+    int32_t *round;    /* hosts, in the order in which the rings visit them */
+    int32_t *out, *in; /* of the host at each position: cards of this ring */
     solved last;
 } maker;
 
@@ -65,7 +66,10 @@ rd_link rd_told_link(const rd_told *told, int a, int b)
     return rd_link_of(RD_LINK_PCI_HOST);
 }
 
-static const rd_around *around_of(const maker *m, int rank) { return m->around ? &m->around[rank] : NULL; }
+static const rd_around *around_of(const maker *m, int rank)
+{
+    return m->around ? &m->around[rank] : NULL;
+}
 
 /* ---- Hosts ---- */
 
@@ -113,7 +117,8 @@ static rondo_result order_hosts(maker *m)
     m->round = calloc(n, sizeof *m->round);
     m->out = calloc(n, sizeof *m->out);
     m->in = calloc(n, sizeof *m->in);
-    if (!m->round || !m->out || !m->in) return rd_fail(RONDO_SYSTEM_ERROR, "no memory for a ring of %d hosts", m->hosts);
+    if (!m->round || !m->out || !m->in)
+        return rd_fail(RONDO_SYSTEM_ERROR, "no memory for a ring of %d hosts", m->hosts);
     for (int h = 0; h < m->hosts; h++) m->round[h] = h;
     if (!m->around || m->hosts < 4) return RONDO_SUCCESS; /* up to three there is but one ring */
     uint32_t *cost = calloc(n * n, sizeof *cost);
@@ -139,10 +144,16 @@ static void choose_nics(maker *m)
 
 /* ---- The way through a host ---- */
 
-static bool is_direct(rd_link link) { return link.kind == RD_LINK_NVLINK; }
+static bool is_direct(rd_link link)
+{
+    return link.kind == RD_LINK_NVLINK;
+}
 
 /* Rings on the direct link from the a-th to the b-th rank of a host. */
-static int users_of(const host *h, int a, int b) { return h->users ? h->users[a * h->count + b] : 0; }
+static int users_of(const host *h, int a, int b)
+{
+    return h->users ? h->users[a * h->count + b] : 0;
+}
 
 static void fill(const maker *m, const host *h, int in, int out, uint32_t *cost, uint32_t *ends)
 {
@@ -175,8 +186,10 @@ static void forget(solved *s)
 static rondo_result way_through(maker *m, const host *h, int in, int out)
 {
     size_t n = (size_t)h->count;
-    solved now = {.cost = calloc(n * n, sizeof *now.cost), .ends = calloc(2 * n, sizeof *now.ends),
-                  .order = calloc(n, sizeof *now.order), .count = h->count};
+    solved now = {.cost = calloc(n * n, sizeof *now.cost),
+                  .ends = calloc(2 * n, sizeof *now.ends),
+                  .order = calloc(n, sizeof *now.order),
+                  .count = h->count};
     rondo_result result;
     if (!now.cost || !now.ends || !now.order) {
         forget(&now);
@@ -189,8 +202,10 @@ static rondo_result way_through(maker *m, const host *h, int in, int out)
     }
     forget(&m->last);
     m->last = now;
-    if (m->hosts == 1) result = rd_ring_order(now.cost, h->count, now.order);
-    else result = rd_path_order(now.cost, h->count, now.ends, now.ends + n, now.order);
+    if (m->hosts == 1)
+        result = rd_ring_order(now.cost, h->count, now.order);
+    else
+        result = rd_path_order(now.cost, h->count, now.ends, now.ends + n, now.order);
     if (result != RONDO_SUCCESS) m->last.count = 0;
     return result;
 }
@@ -246,8 +261,7 @@ static rondo_result make_ring(maker *m, rd_hop *hops)
         int position = leave[hop->from];
         hop->nic = m->out[position];
         hop->nic_there = m->in[(position + 1) % m->hosts];
-        if (m->around)
-            hop->link = rd_nics_link(&m->around[hop->from], hop->nic, &m->around[hop->to], hop->nic_there);
+        if (m->around) hop->link = rd_nics_link(&m->around[hop->from], hop->nic, &m->around[hop->to], hop->nic_there);
     }
 out:
     free(leave);
@@ -314,8 +328,10 @@ rondo_result rd_rings_make(rd_rings *rings, const rd_told *told, int channels)
 {
     int ranks = told->ranks;
     if (ranks < 1 || channels < 0 || channels > RD_MAX_RINGS)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%d rings of %d ranks: 0 (as many as are good) to %d rings, and at least "
-                       "1 rank", channels, ranks, RD_MAX_RINGS);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "%d rings of %d ranks: 0 (as many as are good) to %d rings, and at least "
+                       "1 rank",
+                       channels, ranks, RD_MAX_RINGS);
     maker m = {.told = told, .places = told->places, .around = told->around, .ranks = ranks};
     rd_rings made = {.ranks = ranks};
     int most = channels ? channels : RD_MAX_RINGS;

@@ -52,8 +52,8 @@ uint64_t rd_machine_bytes(const rd_machine *machine, rd_storage what, int index)
  * bound to a unit each, both see 1. For that there is rd_crowded(). */
 int rd_allowed_pus(void);
 
-/* What lies between two ranks, or between a rank and a device: the closest thing that both share, or the way between two
- * devices. cost.c has the figures of each kind, and where they come from. */
+/* What lies between two ranks, or between a rank and a device: the closest thing that both share, or the way between
+ * two devices. cost.c has the figures of each kind, and where they come from. */
 typedef enum rd_link_kind {
     RD_LINK_SELF, /* one device */
     RD_LINK_CORE,

@@ -2,18 +2,21 @@
  *
  * ways.c - the link between two devices, or a rank's processor and a device.
  *
- * Two GPUs: the link that they have between them, where there is one (fabric.c) and the driver does not forbid it. Else two
- * devices meet in the lowest object that is above both: a bridge below the root is a PCIe switch; the host bridge; or a part
- * of the machine, which is one processor or several. What hwloc has not located is as far as can be.
+ * Two GPUs: the link that they have between them, where there is one (fabric.c) and the driver does not forbid it. Else
+ * two devices meet in the lowest object that is above both: a bridge below the root is a PCIe switch; the host bridge;
+ * or a part of the machine, which is one processor or several. What hwloc has not located is as far as can be.
  *
- * The bandwidth is the table's, which is for 16 lanes of PCIe 3.0, in proportion to the slowest PCIe link on the way. It is
- * the speed that links have when hwloc looks; a GPU that idles may run its own slower.
+ * The bandwidth is the table's, which is for 16 lanes of PCIe 3.0, in proportion to the slowest PCIe link on the way.
+ * It is the speed that links have when hwloc looks; a GPU that idles may run its own slower.
  */
 #include "topo/machine.h"
 
 #define TABLE_GBS 15.75 /* PCIe 3.0 x16, as hwloc writes it */
 
-static bool is_io(hwloc_obj_t object) { return object && hwloc_obj_type_is_io(object->type); }
+static bool is_io(hwloc_obj_t object)
+{
+    return object && hwloc_obj_type_is_io(object->type);
+}
 
 /* GB/s of the PCIe link above an object; 0: not known. A host bridge has none. */
 static double speed_of(hwloc_obj_t object)
@@ -48,10 +51,13 @@ static bool is_above(hwloc_obj_t top, hwloc_obj_t object)
     return object != NULL;
 }
 
-static bool same(int32_t a, int32_t b) { return a >= 0 && a == b; }
+static bool same(int32_t a, int32_t b)
+{
+    return a >= 0 && a == b;
+}
 
-/* Within one processor, or between several: from where two things hang on the machine. Of memory that spans packages the
- * same holds as in cost.c: it brings nothing closer. */
+/* Within one processor, or between several: from where two things hang on the machine. Of memory that spans packages
+ * the same holds as in cost.c: it brings nothing closer. */
 static rd_link_kind kind_apart(const rd_place *a, const rd_place *b)
 {
     bool together = a->package == b->package && (same(a->package, b->package) || same(a->numa, b->numa));
@@ -91,8 +97,8 @@ rd_link rd_gpu_nic_link(const rd_machine *machine, int gpu, int nic)
     return between(&machine->gpus[gpu], &machine->nics[nic]);
 }
 
-/* A processor reaches what hangs on its own node by one host bridge. A place that lies in no node or package for certain,
- * as a device that hwloc has not located, is near nothing. */
+/* A processor reaches what hangs on its own node by one host bridge. A place that lies in no node or package for
+ * certain, as a device that hwloc has not located, is near nothing. */
 rd_link_kind rd_kind_to_device(const rd_place *place, const rd_place *device)
 {
     bool on_node = place->package == device->package && same(place->numa, device->numa);

@@ -2,8 +2,8 @@
  *
  * xml.c - a topology from a file that lstopo has written, and in words what is wrong with one.
  *
- * hwloc 2 reads files of version 2 and, translated, of version 1. What it cannot read it refuses by a number; most files
- * that are no topologies are told apart here before.
+ * hwloc 2 reads files of version 2 and, translated, of version 1. What it cannot read it refuses by a number; most
+ * files that are no topologies are told apart here before.
  */
 #include "base/status.h"
 #include "topo/machine.h"
@@ -98,8 +98,9 @@ rondo_result rd_topology_set_xml(hwloc_topology_t topology, const char *path)
     if (!text) return RONDO_INVALID_ARGUMENT;
     rondo_result result = check(path, text, bytes);
     if (result == RONDO_SUCCESS && hwloc_topology_set_xmlbuffer(topology, text, (int)bytes + 1))
-        result = rd_fail(RONDO_INVALID_ARGUMENT,
-                         "%s is damaged, or no topology: hwloc's parser refuses it; HWLOC_XML_VERBOSE=1 says where", path);
+        result =
+            rd_fail(RONDO_INVALID_ARGUMENT,
+                    "%s is damaged, or no topology: hwloc's parser refuses it; HWLOC_XML_VERBOSE=1 says where", path);
     free(text);
     return result;
 }
