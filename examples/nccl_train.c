@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * nccl_train [-d DEVICES] [-p PROCESS/PROCESSES -i IDFILE] [-e EPOCHS] [-m] DIGITS - data-parallel training as a program for
- * NCCL does it: nccl.h and the CUDA runtime, no word of Rondo. Compile it with NVIDIA's headers, and run it with NVIDIA's
- * libnccl.so.2 or, unchanged, with Rondo's (docs/nccl.md):
+ * nccl_train [-d DEVICES] [-p PROCESS/PROCESSES -i IDFILE] [-e EPOCHS] [-m] DIGITS - data-parallel training as a
+ * program for NCCL does it: nccl.h and the CUDA runtime, no word of Rondo. Compile it with NVIDIA's headers, and run it
+ * with NVIDIA's libnccl.so.2 or, unchanged, with Rondo's (docs/nccl.md):
  *
  *     cc -O2 examples/nccl_train.c -o nccl_train -I/usr/local/cuda/include -L/usr/local/cuda/lib64 -lnccl -lcudart -lm
  *     LD_LIBRARY_PATH=build/compat ./nccl_train -d 2 examples/data/digits.csv
  *
  * Each device is a rank: it works on its share of each batch, the gradients are summed by ncclAllReduce on the device's
- * stream, and every rank makes the same step. One process drives all its devices from one thread, by groups. The network
- * is small and worked out by the CPU, since what is shown is the communication.
+ * stream, and every rank makes the same step. One process drives all its devices from one thread, by groups. The
+ * network is small and worked out by the CPU, since what is shown is the communication.
  *
  * -m: gradients stay in host memory and no CUDA call is made, which Rondo's library can and NVIDIA's cannot.
  */
@@ -24,15 +24,15 @@
 #include <string.h>
 #include <time.h>
 
-#define NCCL(call)                                                                                  \
-    do {                                                                                            \
-        ncclResult_t result_ = (call);                                                              \
-        if (result_ != ncclSuccess) stop(#call, ncclGetErrorString(result_), ncclGetLastError(NULL)); \
+#define NCCL(call)                                                                                                     \
+    do {                                                                                                               \
+        ncclResult_t result_ = (call);                                                                                 \
+        if (result_ != ncclSuccess) stop(#call, ncclGetErrorString(result_), ncclGetLastError(NULL));                  \
     } while (0)
-#define CUDA(call)                                                                                  \
-    do {                                                                                            \
-        cudaError_t error_ = (call);                                                                \
-        if (error_ != cudaSuccess) stop(#call, cudaGetErrorString(error_), "");                     \
+#define CUDA(call)                                                                                                     \
+    do {                                                                                                               \
+        cudaError_t error_ = (call);                                                                                   \
+        if (error_ != cudaSuccess) stop(#call, cudaGetErrorString(error_), "");                                        \
     } while (0)
 
 static void stop(const char *call, const char *what, const char *why)
@@ -185,7 +185,8 @@ static void train(rank *mine, int count, int ranks, const digit *digits, int dig
             for (int i = 0; i < count; i++) work(&mine[i], ranks, digits + at, size);
             NCCL(ncclGroupStart());
             for (int i = 0; i < count; i++)
-                NCCL(ncclAllReduce(mine[i].shared, mine[i].shared, ALL + 1, ncclFloat, ncclSum, mine[i].comm, mine[i].stream));
+                NCCL(ncclAllReduce(mine[i].shared, mine[i].shared, ALL + 1, ncclFloat, ncclSum, mine[i].comm,
+                                   mine[i].stream));
             NCCL(ncclGroupEnd());
             for (int i = 0; i < count; i++) move(&mine[i], 0);
             for (int i = 0; i < count; i++) {

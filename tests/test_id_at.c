@@ -65,7 +65,8 @@ static void ids_are_alike_for_equal_addresses(void **state)
 
 static void mistakes(void **state)
 {
-    static const char *const bad[] = {"", "127.0.0.1", "127.0.0.1:", ":", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:80x"};
+    static const char *const bad[] = {
+        "", "127.0.0.1", "127.0.0.1:", ":", "127.0.0.1:0", "127.0.0.1:65536", "127.0.0.1:80x"};
     rondo_unique_id id, before;
     (void)state;
     memset(&id, 7, sizeof id);

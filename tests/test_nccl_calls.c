@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_nccl_calls.c - every collective, message and operator of the drop-in, through nccl.h alone, on host memory: three
- * ranks in one thread.
+ * test_nccl_calls.c - every collective, message and operator of the drop-in, through nccl.h alone, on host memory:
+ * three ranks in one thread.
  */
 #include "nccl/kit.h"
 
@@ -73,7 +73,8 @@ static void all_gather_collects(void **state)
             for (size_t i = 0; i < COUNT; i++) expect(w->recv[r] + from * COUNT, i, element(from, i));
     ALL(ncclAllGather(w->send[r] + r * COUNT, w->send[r], COUNT, ncclFloat, w->comm[r], NULL));
     for (int r = 0; r < RANKS; r++)
-        for (int from = 0; from < RANKS; from++) expect(w->send[r] + from * COUNT, 7, element(from, (size_t)from * COUNT + 7));
+        for (int from = 0; from < RANKS; from++)
+            expect(w->send[r] + from * COUNT, 7, element(from, (size_t)from * COUNT + 7));
 }
 
 static void broadcast_copies(void **state)
@@ -123,7 +124,8 @@ static void all_to_all_transposes(void **state)
     ALL(ncclAlltoAll(w->send[r], w->recv[r], COUNT, ncclFloat, w->comm[r], NULL));
     for (int r = 0; r < RANKS; r++)
         for (int from = 0; from < RANKS; from++)
-            for (size_t i = 0; i < COUNT; i++) expect(w->recv[r] + from * COUNT, i, element(from, (size_t)r * COUNT + i));
+            for (size_t i = 0; i < COUNT; i++)
+                expect(w->recv[r] + from * COUNT, i, element(from, (size_t)r * COUNT + i));
 }
 
 static void messages_go_round(void **state)
@@ -190,7 +192,8 @@ static void scaled_sums(void **state)
     for (int r = 0; r < RANKS; r++) {
         OK(ncclAllReduce(w->send[r], w->recv[r], COUNT, ncclFloat, op[r], w->comm[r], NULL));
         OK(ncclReduceScatter(w->send[r], w->recv[r] + COUNT, COUNT, ncclFloat, op[r], w->comm[r], NULL));
-        OK(ncclReduce(w->send[r], r == 1 ? w->recv[r] + 2 * COUNT : NULL, COUNT, ncclFloat, op[r], 1, w->comm[r], NULL));
+        OK(ncclReduce(w->send[r], r == 1 ? w->recv[r] + 2 * COUNT : NULL, COUNT, ncclFloat, op[r], 1, w->comm[r],
+                      NULL));
         OK(ncclRedOpDestroy(op[r], w->comm[r]));
     }
     OK(ncclGroupEnd());
@@ -281,7 +284,8 @@ static void mistakes_are_named(void **state)
     float *s = w->send[0], *d = w->recv[0];
     ncclComm_t c = w->comm[0];
     REFUSED(ncclInvalidArgument, "ncclAllReduce: dtype is 12", ncclAllReduce(s, d, 1, ncclNumTypes, ncclSum, c, NULL));
-    REFUSED(ncclInvalidArgument, "ncclAllReduce: op is 77", ncclAllReduce(s, d, 1, ncclFloat, (ncclRedOp_t)77, c, NULL));
+    REFUSED(ncclInvalidArgument, "ncclAllReduce: op is 77",
+            ncclAllReduce(s, d, 1, ncclFloat, (ncclRedOp_t)77, c, NULL));
     REFUSED(ncclInvalidArgument, "ncclAllReduce: send is NULL", ncclAllReduce(NULL, d, 1, ncclFloat, ncclSum, c, NULL));
     REFUSED(ncclInvalidArgument, "ncclBroadcast: root is 3", ncclBroadcast(s, d, 1, ncclFloat, RANKS, c, NULL));
     REFUSED(ncclInvalidArgument, "ncclReduce: root is -1", ncclReduce(s, d, 1, ncclFloat, ncclSum, -1, c, NULL));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_nccl_comms.c - how communicators of the drop-in are made, asked, derived from one another, and end; memory and what
- * is registered; what is said of mistakes. Through nccl.h alone, on host memory.
+ * test_nccl_comms.c - how communicators of the drop-in are made, asked, derived from one another, and end; memory and
+ * what is registered; what is said of mistakes. Through nccl.h alone, on host memory.
  */
 #include "nccl/kit.h"
 
@@ -152,7 +152,8 @@ static void without_blocking(void **state)
     use(comms, RANKS);
     /* One after the other, each of which needs the others. */
     for (int r = 0; r < RANKS; r++)
-        assert_int_equal(ncclCommSplit(comms[r], r == 1 ? NCCL_SPLIT_NOCOLOR : 0, -r, &halves[r], NULL), ncclInProgress);
+        assert_int_equal(ncclCommSplit(comms[r], r == 1 ? NCCL_SPLIT_NOCOLOR : 0, -r, &halves[r], NULL),
+                         ncclInProgress);
     for (int r = 0; r < RANKS; r++) assert_int_equal(await(comms[r]), ncclSuccess);
     assert_null(halves[1]);
     assert_int_equal(await(halves[0]), ncclSuccess);
@@ -370,7 +371,8 @@ static void finalize_then_destroy(void **state)
     init_ranks(comms, RANKS);
     for (int r = 0; r < RANKS; r++) OK(ncclCommFinalize(comms[r]));
     REFUSED(ncclInvalidArgument, "finalized already", ncclCommFinalize(comms[0]));
-    REFUSED(ncclInvalidUsage, "can only be destroyed", ncclAllReduce(&value, &value, 1, ncclInt, ncclSum, comms[0], NULL));
+    REFUSED(ncclInvalidUsage, "can only be destroyed",
+            ncclAllReduce(&value, &value, 1, ncclInt, ncclSum, comms[0], NULL));
     destroy_all(comms, RANKS);
     REFUSED(ncclInvalidArgument, "was destroyed or aborted", ncclCommDestroy(comms[0]));
     REFUSED(ncclInvalidArgument, "was destroyed or aborted", ncclCommAbort(comms[0]));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_nccl_variables.c - NCCL_ variables: what is honoured has its effect, what is not is said once. Each in a process of
- * its own, which has not looked at them yet.
+ * test_nccl_variables.c - NCCL_ variables: what is honoured has its effect, what is not is said once. Each in a process
+ * of its own, which has not looked at them yet.
  */
 #include "nccl/kit.h"
 
@@ -28,7 +28,8 @@ static void run(int (*f)(void), const char *const *variables)
         _exit(f());
     }
     close(errors[1]);
-    while (used < sizeof said - 1 && (got = read(errors[0], said + used, sizeof said - 1 - used)) > 0) used += (size_t)got;
+    while (used < sizeof said - 1 && (got = read(errors[0], said + used, sizeof said - 1 - used)) > 0)
+        used += (size_t)got;
     said[used] = 0;
     close(errors[0]);
     assert_int_equal(waitpid(child, &status, 0), child);
@@ -102,7 +103,8 @@ static int another_level(void)
 static void nothing_is_said_of_nothing(void **state)
 {
     (void)state;
-    RUN(two_ranks, "NCCL_VERSION=2.28.9-1", "NCCL_DEBUG=WARN", "NCCL_P2P_DISABLE=1", "NCCL_IB_DISABLE=1", "NCCL_NET=Socket");
+    RUN(two_ranks, "NCCL_VERSION=2.28.9-1", "NCCL_DEBUG=WARN", "NCCL_P2P_DISABLE=1", "NCCL_IB_DISABLE=1",
+        "NCCL_NET=Socket");
     assert_string_equal(said, "");
 }
 
@@ -179,9 +181,12 @@ static void blocking_and_interfaces(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_is_said_of_nothing), cmocka_unit_test(what_means_nothing_here_is_said_once),
-        cmocka_unit_test(debug_levels),               cmocka_unit_test(ways_and_algorithms),
-        cmocka_unit_test(blocking_and_interfaces),    cmocka_unit_test(rdma),
+        cmocka_unit_test(nothing_is_said_of_nothing),
+        cmocka_unit_test(what_means_nothing_here_is_said_once),
+        cmocka_unit_test(debug_levels),
+        cmocka_unit_test(ways_and_algorithms),
+        cmocka_unit_test(blocking_and_interfaces),
+        cmocka_unit_test(rdma),
         cmocka_unit_test(a_meeting_point),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_scaled.c - operators made at run time: sums of scaled terms have the bits of plain sums whose terms the caller has
- * scaled, in every type, by every algorithm; and when an operator and its factor may go.
+ * test_scaled.c - operators made at run time: sums of scaled terms have the bits of plain sums whose terms the caller
+ * has scaled, in every type, by every algorithm; and when an operator and its factor may go.
  */
 #include "elements.h"
 #include "ranks.h"
@@ -152,7 +152,8 @@ static void mistakes(void **state)
     assert_int_equal(rondo_op_create_scaled_sum(NULL, &factor, RONDO_FLOAT32, RONDO_NOW, comm), RONDO_INVALID_ARGUMENT);
     assert_int_equal(rondo_op_create_scaled_sum(&op, NULL, RONDO_FLOAT32, RONDO_NOW, comm), RONDO_INVALID_ARGUMENT);
     assert_int_equal(rondo_op_create_scaled_sum(&op, &factor, RONDO_DTYPES, RONDO_NOW, comm), RONDO_INVALID_ARGUMENT);
-    assert_int_equal(rondo_op_create_scaled_sum(&op, &factor, RONDO_FLOAT32, (rondo_when)9, comm), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_op_create_scaled_sum(&op, &factor, RONDO_FLOAT32, (rondo_when)9, comm),
+                     RONDO_INVALID_ARGUMENT);
     assert_int_equal(rondo_op_create_scaled_sum(&op, &factor, RONDO_FLOAT32, RONDO_NOW, NULL), RONDO_INVALID_ARGUMENT);
     assert_int_equal(op, RONDO_MAX);
     OK(rondo_op_create_scaled_sum(&op, &factor, RONDO_FLOAT32, RONDO_NOW, comm));
@@ -172,8 +173,10 @@ static void mistakes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_type_with_every_algorithm), cmocka_unit_test(an_operator_may_go_before_its_call_runs),
-        cmocka_unit_test(ranks_must_all_scale),            cmocka_unit_test(mistakes),
+        cmocka_unit_test(every_type_with_every_algorithm),
+        cmocka_unit_test(an_operator_may_go_before_its_call_runs),
+        cmocka_unit_test(ranks_must_all_scale),
+        cmocka_unit_test(mistakes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

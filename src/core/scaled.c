@@ -2,10 +2,10 @@
  *
  * scaled.c - operators made at run time: sums to which every rank brings its own terms times a factor of its own.
  *
- * The terms are scaled first, into where the result goes or into room of the communicator, and then summed as they would
- * be otherwise. That is one pass over the message more than if each executor multiplied as it reads; but none of them
- * has to know of it, and no other rank: the factor never travels, and ring, flat and exchange keep giving equal bits. The
- * pass is a product with the factor repeated, so it rounds and wraps as RONDO_PROD does, at its speed.
+ * The terms are scaled first, into where the result goes or into room of the communicator, and then summed as they
+ * would be otherwise. That is one pass over the message more than if each executor multiplied as it reads; but none of
+ * them has to know of it, and no other rank: the factor never travels, and ring, flat and exchange keep giving equal
+ * bits. The pass is a product with the factor repeated, so it rounds and wraps as RONDO_PROD does, at its speed.
  */
 #include "core/scaled.h"
 
@@ -17,8 +17,8 @@
 #include <string.h>
 
 #define MOST_OPERATORS  UINT16_MAX /* of one communicator at a time */
-#define BLOCK_BYTES     4096      /* of the factor, repeated */
-#define GPU_BLOCK_BYTES (1 << 20) /* on a GPU */
+#define BLOCK_BYTES     4096       /* of the factor, repeated */
+#define GPU_BLOCK_BYTES (1 << 20)  /* on a GPU */
 
 struct rd_scaled {
     rd_scaled *next;
@@ -220,8 +220,9 @@ static rondo_result create(rondo_op *op, const void *factor, rondo_dtype dtype, 
     if (!op) return rd_fail(RONDO_INVALID_ARGUMENT, "%s: op is NULL; it must point to where the operator goes", who);
     if (!factor) return rd_fail(RONDO_INVALID_ARGUMENT, "%s: factor is NULL; it must point to one element", who);
     if (!rd_dtype_bytes(dtype))
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: dtype is %d; the types are 0 to %d (RONDO_INT8 to RONDO_FLOAT8E5M2)",
-                       who, (int)dtype, RONDO_DTYPES - 1);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "%s: dtype is %d; the types are 0 to %d (RONDO_INT8 to RONDO_FLOAT8E5M2)", who, (int)dtype,
+                       RONDO_DTYPES - 1);
     if (when != RONDO_NOW && when != RONDO_LATER)
         return rd_fail(RONDO_INVALID_ARGUMENT, "%s: when is %d; it must be RONDO_NOW (%d) or RONDO_LATER (%d)", who,
                        (int)when, RONDO_NOW, RONDO_LATER);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * calls.c - collectives and messages. Types, operators and in-place rules are ours; so each is a look at the communicator
- * and the stream, and the call.
+ * calls.c - collectives and messages. Types, operators and in-place rules are ours; so each is a look at the
+ * communicator and the stream, and the call.
  */
 #include "shim/shim.h"
 
@@ -21,13 +21,13 @@ static ncclResult_t finish(const char *function, ncclComm_t comm, rondo_result r
 }
 
 /* Makes `call`, which may use `inner` and `on`. */
-#define RD_CALL(function, send, recv, comm, stream, call)                                                     \
-    do {                                                                                            \
-        rondo_stream *on = NULL;                                                                    \
-        rondo_result begun = begin(comm, stream, send, recv, &on);                                              \
-        if (begun != RONDO_SUCCESS) return rd_shim_result(function, begun);                         \
-        rondo_comm *inner = (comm)->inner;                                                          \
-        return finish(function, comm, call);                                                        \
+#define RD_CALL(function, send, recv, comm, stream, call)                                                              \
+    do {                                                                                                               \
+        rondo_stream *on = NULL;                                                                                       \
+        rondo_result begun = begin(comm, stream, send, recv, &on);                                                     \
+        if (begun != RONDO_SUCCESS) return rd_shim_result(function, begun);                                            \
+        rondo_comm *inner = (comm)->inner;                                                                             \
+        return finish(function, comm, call);                                                                           \
     } while (0)
 
 RD_NCCL(ncclAllReduce);
@@ -63,9 +63,11 @@ ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, n
 }
 
 RD_NCCL(ncclBcast);
-ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm, cudaStream_t stream)
+ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
+                       cudaStream_t stream)
 {
-    RD_CALL("ncclBcast", buff, buff, comm, stream, rondo_broadcast(buff, buff, count, (rondo_dtype)datatype, root, inner, on));
+    RD_CALL("ncclBcast", buff, buff, comm, stream,
+            rondo_broadcast(buff, buff, count, (rondo_dtype)datatype, root, inner, on));
 }
 
 RD_NCCL(ncclReduce);
@@ -104,9 +106,10 @@ ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, nc
 
 static ncclResult_t no_device_api(const char *function)
 {
-    return rd_shim_result(function, rd_fail(RONDO_INVALID_USAGE,
-                                            "kernels of a program's own cannot communicate through this library; its calls "
-                                            "from the host are all there is"));
+    return rd_shim_result(function,
+                          rd_fail(RONDO_INVALID_USAGE,
+                                  "kernels of a program's own cannot communicate through this library; its calls "
+                                  "from the host are all there is"));
 }
 
 RD_NCCL(ncclDevCommCreate);
@@ -133,12 +136,14 @@ RD_NCCL(ncclSend);
 ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    RD_CALL("ncclSend", sendbuff, NULL, comm, stream, rondo_send(sendbuff, count, (rondo_dtype)datatype, peer, inner, on));
+    RD_CALL("ncclSend", sendbuff, NULL, comm, stream,
+            rondo_send(sendbuff, count, (rondo_dtype)datatype, peer, inner, on));
 }
 
 RD_NCCL(ncclRecv);
 ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    RD_CALL("ncclRecv", NULL, recvbuff, comm, stream, rondo_recv(recvbuff, count, (rondo_dtype)datatype, peer, inner, on));
+    RD_CALL("ncclRecv", NULL, recvbuff, comm, stream,
+            rondo_recv(recvbuff, count, (rondo_dtype)datatype, peer, inner, on));
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * comm.c - the handles that programs hold. A list says which there are, so that one that was destroyed, or never was, is
- * an error and not a crash; and counts who is inside a call, so that an abort from another thread frees nothing under
- * them.
+ * comm.c - the handles that programs hold. A list says which there are, so that one that was destroyed, or never was,
+ * is an error and not a crash; and counts who is inside a call, so that an abort from another thread frees nothing
+ * under them.
  */
 #include "shim/shim.h"
 

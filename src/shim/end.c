@@ -21,8 +21,7 @@ rondo_result rd_shim_end(ncclComm_t comm, bool aborts)
 static ncclResult_t end(const char *function, ncclComm_t comm, bool aborts)
 {
     if (!comm) return ncclSuccess;
-    return rd_shim_result(function,
-                          rd_shim_grouped() ? rd_shim_keep_ending(comm, aborts) : rd_shim_end(comm, aborts));
+    return rd_shim_result(function, rd_shim_grouped() ? rd_shim_keep_ending(comm, aborts) : rd_shim_end(comm, aborts));
 }
 
 RD_NCCL(ncclCommDestroy);
@@ -60,7 +59,8 @@ static rondo_result revoke(ncclComm_t comm, int flags)
 {
     if (flags != NCCL_REVOKE_DEFAULT)
         return rd_fail(RONDO_INVALID_ARGUMENT, "revokeFlags is %#x; it must be NCCL_REVOKE_DEFAULT", (unsigned)flags);
-    if (comm->finalized) return rd_fail(RONDO_INVALID_USAGE, "the communicator was finalized; it can only be destroyed");
+    if (comm->finalized)
+        return rd_fail(RONDO_INVALID_USAGE, "the communicator was finalized; it can only be destroyed");
     comm->revoked = true;
     return rd_shim_interrupt(comm);
 }

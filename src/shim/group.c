@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * group.c - a group is one of the library's, which keeps the calls and joins; beside it stands here what that cannot keep:
- * splits, shrinks, communicators made in the background, and ends. In this order they come when the group ends.
+ * group.c - a group is one of the library's, which keeps the calls and joins; beside it stands here what that cannot
+ * keep: splits, shrinks, communicators made in the background, and ends. In this order they come when the group ends.
  */
 #include "shim/shim.h"
 
@@ -115,7 +115,8 @@ static rondo_result run_calls(rd_shim_group *g)
         rondo_group_cancel();
     for (int i = 0; i < held; i++) {
         const rd_party *party = &g->parties[i];
-        rondo_result after = party->follows ? rd_shim_follow(party->comm->device, party->stream, party->follows) : RONDO_SUCCESS;
+        rondo_result after =
+            party->follows ? rd_shim_follow(party->comm->device, party->stream, party->follows) : RONDO_SUCCESS;
         if (result == RONDO_SUCCESS) result = after;
     }
     while (held > 0) rd_shim_leave(g->parties[--held].comm);
@@ -202,8 +203,9 @@ static rondo_result simulate(rd_shim_group *g)
     rondo_group_cancel();
     rd_makings_drop(g->makings);
     run_endings(g->endings, false);
-    return rd_fail(RONDO_INVALID_USAGE, "times are not estimated here; the group was dropped, end it with ncclGroupEnd to "
-                                        "run it, or measure it with rondo bench");
+    return rd_fail(RONDO_INVALID_USAGE,
+                   "times are not estimated here; the group was dropped, end it with ncclGroupEnd to "
+                   "run it, or measure it with rondo bench");
 }
 
 RD_NCCL(ncclGroupSimulateEnd);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * make.c - communicators are made: each call checks its arguments, makes the handle, and describes what is to be done.
- * That is done at once; or, in a group, at its end; or, for a communicator that is not blocking, in the background. Joins
- * by an id go into the library's own group or background. Splits and shrinks, of which one thread may ask for several
- * that wait for one another, have a thread each then.
+ * That is done at once; or, in a group, at its end; or, for a communicator that is not blocking, in the background.
+ * Joins by an id go into the library's own group or background. Splits and shrinks, of which one thread may ask for
+ * several that wait for one another, have a thread each then.
  */
 #include "shim/shim.h"
 
@@ -53,9 +53,10 @@ static rondo_result check_fields(const ncclConfig_t *c)
         return rd_fail(RONDO_INVALID_ARGUMENT, "config->minCTAs is %d, more than maxCTAs, which is %d", c->minCTAs,
                        c->maxCTAs);
     if (c->netName && strcmp(c->netName, "Socket") != 0 && strcmp(c->netName, "IB") != 0)
-        return rd_fail(RONDO_INVALID_USAGE,
-                       "config->netName is \"%.64s\"; network plugins cannot be loaded here: \"Socket\", \"IB\" or NULL",
-                       c->netName);
+        return rd_fail(
+            RONDO_INVALID_USAGE,
+            "config->netName is \"%.64s\"; network plugins cannot be loaded here: \"Socket\", \"IB\" or NULL",
+            c->netName);
     return RONDO_SUCCESS;
 }
 
@@ -267,13 +268,15 @@ static rd_making *new_making(ncclComm_t *out)
 }
 
 /* device: the rank's GPU; RONDO_DEVICE_AUTO: none. */
-static rondo_result join(ncclComm_t *out, int size, const ncclUniqueId *id, int rank, const ncclConfig_t *config, int device)
+static rondo_result join(ncclComm_t *out, int size, const ncclUniqueId *id, int rank, const ncclConfig_t *config,
+                         int device)
 {
     int blocking;
     rd_shim_variables();
     if (size < 1 || rank < 0 || rank >= size)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "rank %d of %d: there must be at least 1 rank, and with %d ranks it is 0 to %d",
-                       rank, size, size, size - 1);
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rank %d of %d: there must be at least 1 rank, and with %d ranks it is 0 to %d", rank, size,
+                       size, size - 1);
     RD_TRY(read_config(config, rd_shim_blocks(), &blocking));
     rd_making *m = new_making(out);
     if (!m) return out ? RONDO_SYSTEM_ERROR : RONDO_INVALID_ARGUMENT;
@@ -297,7 +300,9 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *uniqueId)
     rondo_unique_id id;
     rd_shim_variables();
     const char *at = rd_shim_meeting_point();
-    rondo_result result = !uniqueId ? rd_shim_null("uniqueId") : at ? rondo_unique_id_at(&id, at) : rondo_get_unique_id(&id);
+    rondo_result result = !uniqueId ? rd_shim_null("uniqueId")
+                          : at      ? rondo_unique_id_at(&id, at)
+                                    : rondo_get_unique_id(&id);
     if (result == RONDO_SUCCESS) memcpy(uniqueId->internal, id.bytes, sizeof id.bytes);
     return rd_shim_result("ncclGetUniqueId", result);
 }
@@ -311,8 +316,8 @@ ncclResult_t ncclCommInitRank(ncclComm_t *comm, int nranks, ncclUniqueId commId,
 RD_NCCL(ncclCommInitRankConfig);
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int nranks, ncclUniqueId commId, int rank, ncclConfig_t *config)
 {
-    return rd_shim_result("ncclCommInitRankConfig", join(comm, nranks, &commId, rank, config,
-                                                            rd_shim_current_device()));
+    return rd_shim_result("ncclCommInitRankConfig",
+                          join(comm, nranks, &commId, rank, config, rd_shim_current_device()));
 }
 
 /* One root serves any number of ranks here, so the first id is enough. */
@@ -406,11 +411,11 @@ RD_NCCL(ncclCommSplit);
 ncclResult_t ncclCommSplit(ncclComm_t comm, int color, int key, ncclComm_t *newcomm, ncclConfig_t *config)
 {
     rd_making what = {.how = RD_MAKE_SPLIT, .color = color, .key = key};
-    rondo_result result = color < NCCL_SPLIT_NOCOLOR
-                              ? rd_fail(RONDO_INVALID_ARGUMENT,
-                                        "color is %d; it must be 0 or more, or NCCL_SPLIT_NOCOLOR (%d)", color,
-                                        NCCL_SPLIT_NOCOLOR)
-                              : derive(comm, newcomm, config, &what);
+    rondo_result result =
+        color < NCCL_SPLIT_NOCOLOR
+            ? rd_fail(RONDO_INVALID_ARGUMENT, "color is %d; it must be 0 or more, or NCCL_SPLIT_NOCOLOR (%d)", color,
+                      NCCL_SPLIT_NOCOLOR)
+            : derive(comm, newcomm, config, &what);
     return rd_shim_result("ncclCommSplit", result);
 }
 

@@ -22,16 +22,16 @@ typedef struct rd_on_gpu {
 static rd_on_gpu *on_gpus;
 
 /* One driver call in the GPU's primary context, which the runtime uses, too. */
-#define IN_CONTEXT(result, device, function, ...)                                                  \
-    do {                                                                                            \
-        rd_cu_context context_;                                                                     \
-        RD_TRY(RD_GPU(device, cuDevicePrimaryCtxRetain, &context_, device));                        \
-        result = RD_GPU(device, cuCtxPushCurrent, context_);                                        \
-        if (result == RONDO_SUCCESS) {                                                              \
-            result = RD_GPU(device, function, __VA_ARGS__);                                         \
-            rd_gpu_driver()->cuCtxPopCurrent(&context_);                                            \
-        }                                                                                           \
-        rd_gpu_driver()->cuDevicePrimaryCtxRelease(device);                                         \
+#define IN_CONTEXT(result, device, function, ...)                                                                      \
+    do {                                                                                                               \
+        rd_cu_context context_;                                                                                        \
+        RD_TRY(RD_GPU(device, cuDevicePrimaryCtxRetain, &context_, device));                                           \
+        result = RD_GPU(device, cuCtxPushCurrent, context_);                                                           \
+        if (result == RONDO_SUCCESS) {                                                                                 \
+            result = RD_GPU(device, function, __VA_ARGS__);                                                            \
+            rd_gpu_driver()->cuCtxPopCurrent(&context_);                                                               \
+        }                                                                                                              \
+        rd_gpu_driver()->cuDevicePrimaryCtxRelease(device);                                                            \
     } while (0)
 
 static rondo_result alloc_on_gpu(int device, size_t bytes, rd_cu_address *address)
@@ -201,15 +201,16 @@ ncclResult_t ncclCommWindowDeregister(ncclComm_t comm, ncclWindow_t win)
 
 /* ---- Operators ---- */
 
-static rondo_result create(ncclRedOp_t *op, const void *scalar, ncclDataType_t datatype, ncclScalarResidence_t residence,
-                           ncclComm_t comm)
+static rondo_result create(ncclRedOp_t *op, const void *scalar, ncclDataType_t datatype,
+                           ncclScalarResidence_t residence, ncclComm_t comm)
 {
     rondo_op made;
     if (!op) return rd_shim_null("op");
     if (!scalar) return rd_shim_null("scalar");
     if (residence != ncclScalarDevice && residence != ncclScalarHostImmediate)
         return rd_fail(RONDO_INVALID_ARGUMENT,
-                       "residence is %d; it must be ncclScalarDevice (0) or ncclScalarHostImmediate (1)", (int)residence);
+                       "residence is %d; it must be ncclScalarDevice (0) or ncclScalarHostImmediate (1)",
+                       (int)residence);
     RD_TRY(rondo_op_create_scaled_sum(&made, scalar, (rondo_dtype)datatype,
                                       residence == ncclScalarDevice ? RONDO_LATER : RONDO_NOW, comm->inner));
     *op = (ncclRedOp_t)made;

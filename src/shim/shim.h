@@ -29,8 +29,8 @@
 
 /* Before a function's definition: its name is weak, and the name with a p is the function's, too. So a profiler may
  * define the first and call the second. */
-#define RD_NCCL(name)                                                                               \
-    extern __typeof__(name) name __attribute__((weak));                                            \
+#define RD_NCCL(name)                                                                                                  \
+    extern __typeof__(name) name __attribute__((weak));                                                                \
     extern __typeof__(name) p##name __attribute__((alias(#name)))
 
 /* ---- comm.c ---- */
@@ -45,12 +45,12 @@ struct ncclComm {
     rondo_comm *inner;     /* NULL: it is not made yet, or could not be */
     int rank, size, device, blocking;
     bool finalized, revoked;
-    bool abandoned;               /* its maker is to free it */
-    _Atomic int making;           /* RONDO_IN_PROGRESS while a thread of ours makes it; then that thread's result */
-    _Atomic int children;         /* that threads of ours make of it */
-    char why[RD_ERROR_BYTES];     /* it could not be made */
-    rd_registered *registered;    /* memory.c */
-    rd_use *uses;                 /* stream.c */
+    bool abandoned;            /* its maker is to free it */
+    _Atomic int making;        /* RONDO_IN_PROGRESS while a thread of ours makes it; then that thread's result */
+    _Atomic int children;      /* that threads of ours make of it */
+    char why[RD_ERROR_BYTES];  /* it could not be made */
+    rd_registered *registered; /* memory.c */
+    rd_use *uses;              /* stream.c */
 };
 
 /* What a call returns: NCCL's result for ours. A failure's text names `function` and is the last error of this thread
@@ -84,7 +84,7 @@ rondo_result rd_shim_null(const char *what);
 typedef struct rd_making {
     enum { RD_MAKE_JOIN, RD_MAKE_SPLIT, RD_MAKE_SHRINK } how;
     struct rd_making *next; /* in a group */
-    ncclComm_t comm;   /* NULL: a split without a colour */
+    ncclComm_t comm;        /* NULL: a split without a colour */
     ncclComm_t *out;
     ncclComm_t parent; /* held */
     rondo_config config;
@@ -121,8 +121,8 @@ rondo_result rd_shim_end(ncclComm_t comm, bool aborts);
 bool rd_shim_grouped(void);
 /* A call of the group was refused: nothing of it will run. */
 void rd_shim_refuse(ncclResult_t result);
-/* A communicator with a call in the group, and the CUDA stream of that call (NULL: none): it is held while the group runs.
- * *stream becomes that of its first call, in whose order all run; another one waits for them. */
+/* A communicator with a call in the group, and the CUDA stream of that call (NULL: none): it is held while the group
+ * runs. *stream becomes that of its first call, in whose order all run; another one waits for them. */
 rondo_result rd_shim_keep_party(ncclComm_t comm, cudaStream_t *stream);
 /* Kept until the group ends. */
 void rd_shim_keep_making(rd_making *making);
@@ -135,7 +135,8 @@ void rd_shim_forget_memory(ncclComm_t comm);
 /* ---- stream.c ---- */
 
 /* For a call with these buffers; NULL: it runs here. */
-rondo_result rd_shim_stream(cudaStream_t stream, ncclComm_t comm, const void *send, const void *recv, rondo_stream **on);
+rondo_result rd_shim_stream(cudaStream_t stream, ncclComm_t comm, const void *send, const void *recv,
+                            rondo_stream **on);
 /* What comes on a CUDA stream waits for what is on another one, of the same GPU. */
 rondo_result rd_shim_follow(int device, cudaStream_t stream, cudaStream_t other);
 /* After its end. */

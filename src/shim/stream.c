@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * stream.c - where a call runs. Without a GPU here, to its end. With one: a stream of ours stands in each CUDA stream that was
- * named, and NULL names the legacy one, unless both buffers are plain memory of the host.
+ * stream.c - where a call runs. Without a GPU here, to its end. With one: a stream of ours stands in each CUDA stream
+ * that was named, and NULL names the legacy one, unless both buffers are plain memory of the host.
  *
- * A stream of ours has a thread, so it is kept for the next call: for a CUDA stream, known by its handle and its GPU, as
- * long as a communicator has used it that still is there. All communicators share it: what one thread gives to several in
- * a group must run together.
+ * A stream of ours has a thread, so it is kept for the next call: for a CUDA stream, known by its handle and its GPU,
+ * as long as a communicator has used it that still is there. All communicators share it: what one thread gives to
+ * several in a group must run together.
  */
 #include "shim/shim.h"
 
@@ -146,7 +146,8 @@ static bool is_cudas(const void *buffer)
     unsigned type = 0, what[] = {RD_CU_POINTER_ATTRIBUTE_MEMORY_TYPE};
     void *values[] = {&type};
     return buffer && rd_gpu_driver() &&
-           rd_gpu_driver()->cuPointerGetAttributes(1, what, values, (rd_cu_address)(uintptr_t)buffer) == RD_CU_SUCCESS &&
+           rd_gpu_driver()->cuPointerGetAttributes(1, what, values, (rd_cu_address)(uintptr_t)buffer) ==
+               RD_CU_SUCCESS &&
            type != 0;
 }
 
@@ -183,7 +184,8 @@ rondo_result rd_shim_stream(cudaStream_t stream, ncclComm_t comm, const void *se
     if (!stream) return RONDO_SUCCESS;
     if (on_gpu) return stand_in(stream, comm, on);
     const char *why = rd_gpu_absent();
-    return rd_fail(RONDO_INVALID_USAGE,
-                   "stream is %p, but this communicator uses no GPU (%s); with NULL the call runs on host memory, to its end",
-                   (void *)stream, why ? why : "RONDO_DEVICE=host");
+    return rd_fail(
+        RONDO_INVALID_USAGE,
+        "stream is %p, but this communicator uses no GPU (%s); with NULL the call runs on host memory, to its end",
+        (void *)stream, why ? why : "RONDO_DEVICE=host");
 }

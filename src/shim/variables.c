@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * variables.c - NCCL_ environment variables: those that mean something here become suggestions for our settings, which a
- * RONDO_ variable overrides; the others are named in one warning. The only file here that reads the environment.
+ * variables.c - NCCL_ environment variables: those that mean something here become suggestions for our settings, which
+ * a RONDO_ variable overrides; the others are named in one warning. The only file here that reads the environment.
  */
 #include "shim/shim.h"
 
@@ -208,8 +208,9 @@ static void follow_all(void)
     if (!used) return;
     rd_settings settings; /* the level at which to say it */
     if (rd_settings_load(&settings, NULL) != RONDO_SUCCESS) return;
-    rd_log(RD_LOG_WARN, "these variables mean nothing to Rondo's libnccl.so.2, as they are set: %s; docs/nccl.md says what to "
-                        "use instead",
+    rd_log(RD_LOG_WARN,
+           "these variables mean nothing to Rondo's libnccl.so.2, as they are set: %s; docs/nccl.md says what to "
+           "use instead",
            ignored);
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * cudart.c - a libcudart.so.13 for tests, over whatever driver is loaded: NVIDIA's own does not start on a simulated one. For
- * C programs that use the runtime and have no kernels. A device's primary context is made when it is first used and then
- * stays, as the runtime does it; each thread has a current device, which begins as 0, and a last error.
+ * cudart.c - a libcudart.so.13 for tests, over whatever driver is loaded: NVIDIA's own does not start on a simulated
+ * one. For C programs that use the runtime and have no kernels. A device's primary context is made when it is first
+ * used and then stays, as the runtime does it; each thread has a current device, which begins as 0, and a last error.
  */
 #include "cuda_runtime.h"
 
@@ -25,11 +25,11 @@ static cudaError_t note(rd_cu_result result)
     return (cudaError_t)result;
 }
 
-#define DRIVER(...)                                                                                \
-    do {                                                                                           \
-        const struct rd_gpu_driver *cu = rd_gpu_driver();                                          \
-        if (!cu) return note((rd_cu_result)cudaErrorNoDevice);                                     \
-        return note(__VA_ARGS__);                                                                  \
+#define DRIVER(...)                                                                                                    \
+    do {                                                                                                               \
+        const struct rd_gpu_driver *cu = rd_gpu_driver();                                                              \
+        if (!cu) return note((rd_cu_result)cudaErrorNoDevice);                                                         \
+        return note(__VA_ARGS__);                                                                                      \
     } while (0)
 
 /* The current device's context is current in the driver, too. */
@@ -43,12 +43,12 @@ static rd_cu_result enter(const struct rd_gpu_driver *cu)
 }
 
 /* A call in the current device's context. */
-#define IN_CONTEXT(call)                                                                           \
-    do {                                                                                           \
-        const struct rd_gpu_driver *cu = rd_gpu_driver();                                          \
-        if (!cu) return note((rd_cu_result)cudaErrorNoDevice);                                     \
-        rd_cu_result entered = enter(cu);                                                          \
-        return note(entered ? entered : cu->call);                                                 \
+#define IN_CONTEXT(call)                                                                                               \
+    do {                                                                                                               \
+        const struct rd_gpu_driver *cu = rd_gpu_driver();                                                              \
+        if (!cu) return note((rd_cu_result)cudaErrorNoDevice);                                                         \
+        rd_cu_result entered = enter(cu);                                                                              \
+        return note(entered ? entered : cu->call);                                                                     \
     } while (0)
 
 /* ---- Errors, versions ---- */
@@ -145,7 +145,8 @@ static cudaError_t allocate(void **address, size_t bytes, bool managed)
     const struct rd_gpu_driver *cu = rd_gpu_driver();
     if (!cu) return note((rd_cu_result)cudaErrorNoDevice);
     rd_cu_result result = enter(cu);
-    if (!result && bytes) result = managed ? cu->cuMemAllocManaged(&at, bytes, RD_CU_MEM_ATTACH_GLOBAL) : cu->cuMemAlloc(&at, bytes);
+    if (!result && bytes)
+        result = managed ? cu->cuMemAllocManaged(&at, bytes, RD_CU_MEM_ATTACH_GLOBAL) : cu->cuMemAlloc(&at, bytes);
     if (!result) *address = (void *)(uintptr_t)at;
     return note(result);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * abi.c - prints all that a program takes from nccl.h when it is compiled: the same text whichever nccl.h that was. Then
- * the versions that it was compiled for and runs with.
+ * abi.c - prints all that a program takes from nccl.h when it is compiled: the same text whichever nccl.h that was.
+ * Then the versions that it was compiled for and runs with.
  */
 #include <nccl.h>
 
@@ -9,11 +9,12 @@
 #include <stdio.h>
 #include <string.h>
 
-#define VALUE(name)         printf("%s %lld\n", #name, (long long)(name))
-#define SIZE(type)          printf("%s %zu bytes, aligned to %zu\n", #type, sizeof(type), _Alignof(type))
-#define FIELD(type, member) printf("%s.%s at %zu, %zu bytes\n", #type, #member, offsetof(type, member), sizeof(((type *)0)->member))
-#define CONFIG(member)                                                                              \
-    FIELD(ncclConfig_t, member);                                                                    \
+#define VALUE(name) printf("%s %lld\n", #name, (long long)(name))
+#define SIZE(type)  printf("%s %zu bytes, aligned to %zu\n", #type, sizeof(type), _Alignof(type))
+#define FIELD(type, member)                                                                                            \
+    printf("%s.%s at %zu, %zu bytes\n", #type, #member, offsetof(type, member), sizeof(((type *)0)->member))
+#define CONFIG(member)                                                                                                 \
+    FIELD(ncclConfig_t, member);                                                                                       \
     printf("  %lld\n", (long long)config.member)
 
 static void print_config(void)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_calls.c - what is so only on GPUs: two ranks on one, CUDA's order of streams, memory, wrong GPUs, scaled sums, ends
- * while calls wait. Two devices at least.   device_calls
+ * device_calls.c - what is so only on GPUs: two ranks on one, CUDA's order of streams, memory, wrong GPUs, scaled sums,
+ * ends while calls wait. Two devices at least.   device_calls
  */
 #include "program.h"
 
@@ -9,11 +9,11 @@
 #include <time.h>
 #include <unistd.h>
 
-#define CHECK(condition)                                                                                           \
-    do {                                                                                                           \
-        if (condition) break;                                                                                      \
-        fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #condition, ncclGetLastError(NULL));       \
-        exit(1);                                                                                                   \
+#define CHECK(condition)                                                                                               \
+    do {                                                                                                               \
+        if (condition) break;                                                                                          \
+        fprintf(stderr, "%s:%d: not so: %s (%s)\n", __FILE__, __LINE__, #condition, ncclGetLastError(NULL));           \
+        exit(1);                                                                                                       \
     } while (0)
 
 enum { RANKS = 2 };

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * dies.c - rank 1 is killed; the others learn it, by name, in the call that needs it, and go on without it.   dies RANK N FILE
+ * dies.c - rank 1 is killed; the others learn it, by name, in the call that needs it, and go on without it.   dies RANK
+ * N FILE
  */
 #include "program.h"
 
@@ -17,6 +18,13 @@ int main(int argc, char **argv)
     NCCL(ncclCommInitRank(&comm, n, shared_id(rank, argv[3]), rank));
     part p = part_new(comm, rank, n);
     part_run(&p);
+    /* All others are through with that before it dies. */
+    NCCL(ncclGroupStart());
+    for (int r = 0; r < n && rank == dead; r++)
+        if (r != dead) NCCL(ncclRecv(p.recv, 1, ncclFloat, r, comm, p.stream));
+    if (rank != dead) NCCL(ncclSend(p.send, 1, ncclFloat, dead, comm, p.stream));
+    NCCL(ncclGroupEnd());
+    await(p.stream);
     if (rank == dead) raise(SIGKILL);
     ncclResult_t result = ncclAllReduce(p.send, p.recv, COUNT, ncclFloat, ncclSum, comm, p.stream), state = ncclSuccess;
     await(p.stream);

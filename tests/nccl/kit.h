@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * kit.h - what tests of the drop-in share: n ranks in one thread, whose calls are grouped, and elements whose value says
- * which rank's they are and where.
+ * kit.h - what tests of the drop-in share: n ranks in one thread, whose calls are grouped, and elements whose value
+ * says which rank's they are and where.
  */
 #ifndef RONDO_TEST_NCCL_KIT_H
 #define RONDO_TEST_NCCL_KIT_H
@@ -18,26 +18,26 @@
 #define COUNT 1003 /* of a rank; does not divide by it */
 
 /* Succeeds, or says why not. */
-#define OK(call)                                                                                    \
-    do {                                                                                            \
-        ncclResult_t ok_ = (call);                                                                  \
-        if (ok_ != ncclSuccess) print_error("%s: %d, %s\n", #call, ok_, ncclGetLastError(NULL));    \
-        assert_int_equal(ok_, ncclSuccess);                                                         \
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        ncclResult_t ok_ = (call);                                                                                     \
+        if (ok_ != ncclSuccess) print_error("%s: %d, %s\n", #call, ok_, ncclGetLastError(NULL));                       \
+        assert_int_equal(ok_, ncclSuccess);                                                                            \
     } while (0)
 /* Is refused, in words that hold `part`. */
-#define REFUSED(result, part, call)                                                                 \
-    do {                                                                                            \
-        ncclResult_t refused_ = (call);                                                             \
-        assert_int_equal(refused_, result);                                                         \
-        if (!strstr(ncclGetLastError(NULL), part)) print_error("%s\n", ncclGetLastError(NULL));     \
-        assert_non_null(strstr(ncclGetLastError(NULL), part));                                      \
+#define REFUSED(result, part, call)                                                                                    \
+    do {                                                                                                               \
+        ncclResult_t refused_ = (call);                                                                                \
+        assert_int_equal(refused_, result);                                                                            \
+        if (!strstr(ncclGetLastError(NULL), part)) print_error("%s\n", ncclGetLastError(NULL));                        \
+        assert_non_null(strstr(ncclGetLastError(NULL), part));                                                         \
     } while (0)
 /* Everyone's call, as one group. */
-#define ALL(call)                                                                                   \
-    do {                                                                                            \
-        OK(ncclGroupStart());                                                                       \
-        for (int r = 0; r < RANKS; r++) OK(call);                                                   \
-        OK(ncclGroupEnd());                                                                         \
+#define ALL(call)                                                                                                      \
+    do {                                                                                                               \
+        OK(ncclGroupStart());                                                                                          \
+        for (int r = 0; r < RANKS; r++) OK(call);                                                                      \
+        OK(ncclGroupEnd());                                                                                            \
     } while (0)
 
 typedef struct world {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * program.h - what the programs for NCCL in this folder share. WITH_CUDA: on GPUs by the CUDA runtime, as such programs are;
- * else the same program in host memory, where NULL is the only stream.
+ * program.h - what the programs for NCCL in this folder share. WITH_CUDA: on GPUs by the CUDA runtime, as such programs
+ * are; else the same program in host memory, where NULL is the only stream.
  */
 #ifndef RONDO_TEST_NCCL_PROGRAM_H
 #define RONDO_TEST_NCCL_PROGRAM_H
@@ -17,23 +17,23 @@
 
 #define COUNT 100003
 
-#define NCCL(call)                                                                                                 \
-    do {                                                                                                           \
-        ncclResult_t nccl_ = (call);                                                                               \
-        if (nccl_ == ncclSuccess) break;                                                                           \
-        fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call, ncclGetErrorString(nccl_),              \
-                ncclGetLastError(NULL));                                                                           \
-        exit(1);                                                                                                   \
+#define NCCL(call)                                                                                                     \
+    do {                                                                                                               \
+        ncclResult_t nccl_ = (call);                                                                                   \
+        if (nccl_ == ncclSuccess) break;                                                                               \
+        fprintf(stderr, "%s:%d: %s: %s: %s\n", __FILE__, __LINE__, #call, ncclGetErrorString(nccl_),                   \
+                ncclGetLastError(NULL));                                                                               \
+        exit(1);                                                                                                       \
     } while (0)
 
 #ifdef WITH_CUDA
 
-#define CUDA(call)                                                                                                 \
-    do {                                                                                                           \
-        cudaError_t cuda_ = (call);                                                                                \
-        if (cuda_ == cudaSuccess) break;                                                                           \
-        fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(cuda_));                  \
-        exit(1);                                                                                                   \
+#define CUDA(call)                                                                                                     \
+    do {                                                                                                               \
+        cudaError_t cuda_ = (call);                                                                                    \
+        if (cuda_ == cudaSuccess) break;                                                                               \
+        fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #call, cudaGetErrorString(cuda_));                      \
+        exit(1);                                                                                                       \
     } while (0)
 
 /* Several ranks may share a device. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * prototypes.c - declares every call twice, as NVIDIA's nccl.h does and as ours: a compiler refuses two declarations that
- * differ. Compiled only.
+ * prototypes.c - declares every call twice, as NVIDIA's nccl.h does and as ours: a compiler refuses two declarations
+ * that differ. Compiled only.
  */
 #include <nccl.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * several.c - several communicators at a time, as where a model and its data are both divided: all ranks, and from it by
- * splits the rows and columns of a grid of two columns; one process for each device.   several RANK N FILE
+ * several.c - several communicators at a time, as where a model and its data are both divided: all ranks, and from it
+ * by splits the rows and columns of a grid of two columns; one process for each device.   several RANK N FILE
  */
 #include "program.h"
 
