@@ -4,6 +4,7 @@
 # make demo       this machine and its ring, checked all-reduces, a short bench, a network trained over the ring
 # make check      build and run every test; also: asan, ubsan, tsan, lint, check-layers, check-long
 # make check-cudasim  what needs GPUs, over the simulated driver (tests/cudasim): plain and under each sanitizer
+# make check-gpu   the same, plain, on the GPUs of this machine
 # make check-verbs   links over RDMA, in an emulated guest with Soft-RoCE devices; VERBS=native: on this machine's devices
 # make chaos      500 rounds of random calls with a fault among them; SEED=, ROUNDS=
 # make release    the same in build/release, with kernels for every GPU since sm_75; needs nvcc
@@ -68,7 +69,7 @@ TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 
 .PHONY: all demo check check-long check-layers chaos asan ubsan tsan lint bench-peers bench-guard bench-reduce deps clean tests
 .PHONY: cudasim-tests check-cudasim check-cudasim-plain check-cudasim-asan check-cudasim-ubsan check-cudasim-tsan
-.PHONY: run-tests rdma-tests check-verbs no-verbs
+.PHONY: run-tests rdma-tests check-gpu check-verbs no-verbs
 .PHONY: install uninstall coverage format help release
 all: $(if $(VERBS_HEADERS),,no-verbs) $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/compat/libnccl.so $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
 
@@ -103,6 +104,7 @@ else
 endif
 
 $(BUILD)/obj/src/reduce/image.o: $(KERNELS)/reduce.fatbin
+CFLAGS_doctor_gpus = -DRD_KERNELS_FOR='"$(if $(NVCC),this build has kernels for $(GPUS:%=sm_%) and PTX for sm_$(PTX) and later,this build has none: nvcc was not there)"'
 CFLAGS_image = -DRD_KERNEL_IMAGE='"$(KERNELS)/reduce.fatbin"'
 
 release:
@@ -326,6 +328,8 @@ check-cudasim:
 	@for kind in plain asan ubsan tsan; do $(MAKE) --no-print-directory check-cudasim-$$kind || exit 1; done
 check-cudasim-plain: cudasim-tests
 	@ONLY='test_(cudasim|gpu|device|kernels)' tests/run.sh $(BUILD)
+check-gpu: cudasim-tests
+	@CUDASIM=off ONLY='test_(gpu|device|kernels)' tests/run.sh $(BUILD)
 check-cudasim-asan check-cudasim-ubsan check-cudasim-tsan: check-cudasim-%:
 	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/$* OPT=-O1 KERNEL_OPT=-O1 SAN="$(SAN_$*)" cudasim-tests
 	@ONLY='test_(cudasim|gpu|device|kernels)' tests/run.sh build/$*

@@ -106,22 +106,29 @@ static bool uses_gpu(const setting *s, int rank)
     return s->on_gpu >> rank & 1;
 }
 
+/* Of a rank's own process: the test's has not asked for the driver, for it forks. */
+static int gpu_of(const setting *s, int rank)
+{
+    int count = rd_gpu_count();
+    return rank % (count < s->gpus ? count : s->gpus);
+}
+
 static void set_up(int rank, void *context)
 {
     const setting *s = context;
     char device[16];
-    snprintf(device, sizeof device, "%d", rank % s->gpus);
-    test_env("RONDO_DEVICE", uses_gpu(s, rank) ? device : "host");
     test_env("RONDO_TRANSPORT", s->transport);
     test_env("RONDO_SLICE", "4096");
     if (is_cudasim() && s->driver) test_env("CUDASIM", s->driver); /* which this process has not loaded yet */
+    snprintf(device, sizeof device, "%d", gpu_of(s, rank));
+    test_env("RONDO_DEVICE", uses_gpu(s, rank) ? device : "host");
 }
 
 static void use_gpu(const setting *s, int rank)
 {
     rd_cu_context context;
     if (!uses_gpu(s, rank)) return;
-    GPU(cuDevicePrimaryCtxRetain, &context, rank % s->gpus);
+    GPU(cuDevicePrimaryCtxRetain, &context, gpu_of(s, rank));
     GPU(cuCtxPushCurrent, context);
 }
 

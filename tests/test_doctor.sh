@@ -38,7 +38,7 @@ t = json.load(open("out"))
 assert t["ok"] is True and "core" in t["machine"]
 assert {"section", "name", "level", "text", "fix"} == set(t["checks"][0])
 assert all(c["level"] in ("ok", "info", "warning", "missing") for c in t["checks"])
-assert {c["section"] for c in t["checks"]} == {"links", "self-test", "limits", "kernel", "libraries"}
+assert {c["section"] for c in t["checks"]} == {"links", "self-test", "limits", "kernel", "libraries", "gpus"}
 settings = {s["name"]: s for s in t["settings"]}
 assert settings["RONDO_SLICE"] == {"name": "RONDO_SLICE", "value": "262144", "default": "262144", "from": "default",
     "range": "4096 to 262144 bytes, a multiple of 64", "help": settings["RONDO_SLICE"]["help"]}

@@ -156,7 +156,9 @@ static rondo_result open_bench(rd_bench *b, char *cpus, size_t cpus_bytes)
     if (o->transport) setenv("RONDO_TRANSPORT", o->transport, 1);
     if (o->algo) setenv("RONDO_ALGO", o->algo, 1);
     RD_TRY(rd_settings_load(&settings, NULL));
-    RD_TRY(rondo_init_env(&b->comm, NULL));
+    rondo_config config = RONDO_CONFIG_INIT;
+    RD_TRY(rd_twins_choose(b, &config));
+    RD_TRY(rondo_init_env(&b->comm, &config));
     b->rank = rondo_comm_rank(b->comm);
     b->size = rondo_comm_size(b->comm);
     if (o->ranks && o->ranks != b->size)
@@ -187,12 +189,14 @@ static rondo_result open_buffers(rd_bench *b, size_t most)
                        (two + 1) * bytes, b->size);
     RD_TRY(allocate(b, &b->main, bytes));
     if (two) RD_TRY(allocate(b, &b->spare, bytes));
+    if (b->options->cuda) RD_TRY(rd_twins_open(b, bytes));
     return open_limits(b, most);
 }
 
 static void close_bench(rd_bench *b)
 {
     if (b->has_streams) rd_streams_close(&b->streams);
+    rd_twins_close(b);
     release(b, b->main);
     release(b, b->spare);
     rd_data_close(&b->data);

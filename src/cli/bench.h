@@ -8,6 +8,7 @@
  *   bench_data.c     what the buffers hold, and what they must hold afterwards
  *   bench_algo.c     which algorithm each row runs
  *   bench_measure.c  one row
+ *   bench_device.c   buffers in GPU memory
  *   bench_report.c   the table
  *   bench_json.c     the same for programs
  *   bench_startup.c  --startup: how long ranks take to be there, and what they hold
@@ -57,6 +58,7 @@ typedef struct rd_bench_options {
     const char *json; /* file; NULL: none */
     size_t misalign;  /* elements */
     bool out_of_place, reuse, shareable, pin, limits;
+    bool cuda; /* buffers are in the memory of GPUs */
     bool progress; /* standard error of whoever started this is a terminal */
     size_t plant;  /* wrong elements to put into the last rank's result: shows that the check can fail */
 } rd_bench_options;
@@ -110,6 +112,13 @@ size_t rd_data_wrong_copy(rd_bench_data *data, const void *buffer, size_t count,
 
 /* ---- Measuring ---- */
 
+/* What stands for main and spare in a GPU's memory. */
+typedef struct rd_twins {
+    void *main, *spare;
+    int device;
+    bool retained;
+} rd_twins;
+
 /* One rank of a run; its buffers are made once, for the largest row. */
 typedef struct rd_bench {
     const rd_bench_options *options;
@@ -127,8 +136,19 @@ typedef struct rd_bench {
     bool has_streams;
     rd_bench_data data;
     unsigned char *main, *spare; /* spare: results out of place, and copies; may be NULL without either */
+    rd_twins twins;              /* with options->cuda */
     int row, rows;               /* for progress */
 } rd_bench;
+
+/* Which device the rank uses: the host, or of its GPUs, which the ranks of a host take in turn, one. */
+rondo_result rd_twins_choose(rd_bench *bench, rondo_config *config);
+rondo_result rd_twins_open(rd_bench *bench, size_t bytes);
+void rd_twins_close(rd_bench *bench);
+/* What a call is given for an address in main or spare (whose rows have `room` bytes): it, or its twin. */
+void *rd_twin(const rd_bench *bench, unsigned char *at, size_t room);
+/* `bytes` of both buffers, to their twins and back. */
+rondo_result rd_twins_put(const rd_bench *bench, size_t bytes);
+rondo_result rd_twins_get(const rd_bench *bench, size_t bytes);
 
 typedef struct rd_row {
     size_t bytes, count;

@@ -24,14 +24,16 @@ static const char *name_of(unsigned algo)
 }
 
 /* A communicator of the same ranks whose calls leave records in `file`. */
-static rondo_result init_traced(rondo_comm **comm, int file)
+static rondo_result init_traced(rondo_comm **comm, int device, int file)
 {
     char path[64];
     const char *own = rd_env("RONDO_TRACE");
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
     char *kept = own ? strdup(own) : NULL;
     setenv("RONDO_TRACE", path, 1);
-    rondo_result result = rondo_init_env(comm, NULL);
+    rondo_config config = RONDO_CONFIG_INIT;
+    config.device = device;
+    rondo_result result = rondo_init_env(comm, &config);
     if (kept)
         setenv("RONDO_TRACE", kept, 1);
     else
@@ -61,7 +63,7 @@ rondo_result rd_bench_find_algorithms(const rd_bench *b, const size_t *sizes, rd
     }
     int file = memfd_create("rondo bench trace", MFD_CLOEXEC);
     if (file < 0) return rd_fail_errno("memfd_create");
-    rondo_result result = init_traced(&traced.comm, file);
+    rondo_result result = init_traced(&traced.comm, b->twins.device, file);
     if (result == RONDO_SUCCESS) {
         for (int row = 0; row < b->rows && result == RONDO_SUCCESS; row++)
             result = rd_bench_call_once(&traced, sizes[row]);

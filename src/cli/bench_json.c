@@ -102,7 +102,7 @@ bool rd_json_write(const rd_bench *b, const rd_row *rows, int count)
     put_text(top, "host", host);
     rd_bench_machine(text, sizeof text);
     put_text(top, "machine", text);
-    put_text(top, "memory", o->shareable ? "rondo_mem_alloc" : "malloc");
+    put_text(top, "memory", o->cuda ? "cuda" : o->shareable ? "rondo_mem_alloc" : "malloc");
     rd_bench_pages(text, sizeof text);
     put_text(top, "pages", text);
     put_count(top, "misaligned_elements", o->misalign);

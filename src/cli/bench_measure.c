@@ -92,8 +92,8 @@ static rondo_result send_and_receive(const contest *c, const void *send, void *r
 static rondo_result call(const contest *c)
 {
     const rd_bench_options *o = c->bench->options;
-    const void *send = send_buffer(c);
-    void *recv = recv_buffer(c);
+    const void *send = rd_twin(c->bench, send_buffer(c), c->bytes);
+    void *recv = rd_twin(c->bench, recv_buffer(c), c->bytes);
     rondo_comm *comm = c->bench->comm;
     switch (o->collective) {
     case RD_BENCH_ALL_REDUCE: return rondo_all_reduce(send, recv, c->count, o->dtype, o->op, comm, NULL);
@@ -241,7 +241,10 @@ static rondo_result run(const contest *c, int first, int last)
 {
     bool fresh = !c->bench->options->reuse || c->work != call;
     for (int i = first - 1; i < last; i++) {
-        if (fresh && c->prepare) c->prepare(c);
+        if (fresh && c->prepare) {
+            c->prepare(c);
+            RD_TRY(rd_twins_put(c->bench, c->bytes));
+        }
         RD_TRY(meet(c->bench));
         int64_t begin = rd_now();
         RD_TRY(c->work(c));
@@ -256,10 +259,12 @@ static rondo_result run_checked(const contest *c, int first, int last, uint64_t 
     for (int i = first; i < last; i++) {
         spoil(c);
         c->prepare(c);
+        RD_TRY(rd_twins_put(c->bench, c->bytes));
         RD_TRY(meet(c->bench));
         int64_t begin = rd_now();
         RD_TRY(c->work(c));
         if (c->times) c->times[i] = (double)(rd_now() - begin) * 1e-3;
+        RD_TRY(rd_twins_get(c->bench, c->bytes));
         plant(c);
         *wrong += wrong_here(c);
     }
@@ -293,6 +298,7 @@ static rondo_result warm_up(const contest *c, int *calls)
     double each = 0;
     for (int i = 0; i < o->warm_up; i++) {
         if (i == 0 || !o->reuse) c->prepare(c);
+        RD_TRY(rd_twins_put(c->bench, c->bytes));
         RD_TRY(meet(c->bench));
         int64_t begin = rd_now();
         RD_TRY(c->work(c));

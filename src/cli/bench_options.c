@@ -39,6 +39,7 @@ static const char help[] =
     "      --no-check          check nothing\n"
     "      --reuse             do not rewrite the buffers between calls: measures private caches\n"
     "      --alloc WHAT        malloc: private memory (default); rondo: rondo_mem_alloc(), which neighbours can reach\n"
+    "      --device WHAT       host (default); cuda: buffers in GPU memory, ranks take the host's GPUs in turn\n"
     "      --misalign N        put the buffers N elements off their alignment\n"
     "      --no-limits         do not measure what the machine allows\n"
     "      --no-pin            do not bind ranks to processors\n"
@@ -90,6 +91,7 @@ enum option_id {
     OPT_NO_CHECK,
     OPT_REUSE,
     OPT_ALLOC,
+    OPT_DEVICE,
     OPT_MISALIGN,
     OPT_LIMITS,
     OPT_NO_LIMITS,
@@ -119,6 +121,7 @@ static const struct option known[] = {
     {"no-check", no_argument, NULL, OPT_NO_CHECK},
     {"reuse", no_argument, NULL, OPT_REUSE},
     {"alloc", WITH, NULL, OPT_ALLOC},
+    {"device", WITH, NULL, OPT_DEVICE},
     {"misalign", WITH, NULL, OPT_MISALIGN},
     {"limits", no_argument, NULL, OPT_LIMITS},
     {"no-limits", no_argument, NULL, OPT_NO_LIMITS},
@@ -262,6 +265,14 @@ static int alloc_value(const char *text, bool *shareable)
     return status;
 }
 
+static int device_value(const char *text, bool *cuda)
+{
+    static const char *const names[] = {"host", "cuda"};
+    int index = 0, status = name_value("device", text, names, 2, &index);
+    if (status < 0) *cuda = index == 1;
+    return status;
+}
+
 static int count_value(const char *option, const char *text, int most, size_t *value)
 {
     int number = 0, status = whole_number(option, text, 0, most, &number);
@@ -289,6 +300,7 @@ static int apply(rd_bench_options *options, int id, const char *value)
     case OPT_NO_CHECK: options->check = RD_CHECK_NONE; return -1;
     case OPT_REUSE: options->reuse = true; return -1;
     case OPT_ALLOC: return alloc_value(value, &options->shareable);
+    case OPT_DEVICE: return device_value(value, &options->cuda);
     case OPT_MISALIGN: return count_value("--misalign", value, 4096, &options->misalign);
     case OPT_LIMITS: options->limits = true; return -1;
     case OPT_NO_LIMITS: options->limits = false; return -1;
@@ -381,6 +393,7 @@ int rd_bench_parse(rd_bench_options *options, int argc, char **argv)
         status = apply(options, id, optarg);
         if (status >= 0) return status;
     }
+    if (options->cuda) options->limits = false; /* they are of host memory */
     status = collective_value(options, argv + optind);
     return status >= 0 ? status : check(options);
 }

@@ -15,7 +15,10 @@ void rd_bench_print_head(const rd_bench *b, const char *cpus)
     printf("# %s, %d rank%s, %s", rd_bench_names[o->collective], b->size, b->size == 1 ? "" : "s", b->transport);
     if (!barrier)
         printf(", %s, %s%s", o->out_of_place ? "out of place" : "in place",
-               o->shareable ? "rondo_mem_alloc memory" : "private memory, ", o->shareable ? "" : pages);
+               o->cuda        ? "GPU memory"
+               : o->shareable ? "rondo_mem_alloc memory"
+                              : "private memory, ",
+               o->shareable || o->cuda ? "" : pages);
     if (o->misalign) printf(", %zu elements off its alignment", o->misalign);
     printf("\n# %s\n# %s\n", machine, cpus);
     if (o->reuse && !barrier)

@@ -225,6 +225,7 @@ static int examine(bool json)
     rd_doctor_limits(f, loaded ? &settings : NULL);
     rd_doctor_kernel(f);
     rd_doctor_libraries(f);
+    rd_doctor_gpus(f, loaded ? &settings : NULL);
     for (int i = 0; i < f->count; i++) missing += f->list[i].level == RD_LEVEL_MISSING;
     if (json) {
         print_json(f, loaded ? list : NULL, machine, !missing);

@@ -45,5 +45,6 @@ void rd_doctor_self_test(rd_findings *findings);
 void rd_doctor_limits(rd_findings *findings, const rd_settings *settings);
 void rd_doctor_kernel(rd_findings *findings);
 void rd_doctor_libraries(rd_findings *findings);
+void rd_doctor_gpus(rd_findings *findings, const rd_settings *settings);
 
 #endif

@@ -55,7 +55,7 @@ static rondo_algo algorithm(const rondo_comm *comm, rondo_collective collective,
 {
     if (collective >= RONDO_COLL_GATHER) return RONDO_ALGO_PEERS;
     if (collective != RONDO_COLL_ALL_REDUCE) return RONDO_ALGO_RING;
-    if (comm->hierarchy && bytes <= comm->hierarchy->most) return RONDO_ALGO_HIER;
+    if (comm->hierarchy && !comm->on_gpus && bytes <= comm->hierarchy->most) return RONDO_ALGO_HIER;
     if (!comm->wiring.flat_out || comm->on_gpus) return exchanges_by_ring(comm, bytes) ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_RING;
     size_t most = comm->crowded ? EXCHANGE_TURNS : EXCHANGE_MOST;
     bool brief = comm->settings.algo == RD_ALGO_EXCHANGE || bytes * (size_t)(comm->size - 1) <= most;
