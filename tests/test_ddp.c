@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_ddp.c - what ranks agree on at create, gradients as views and copied, accumulation (case 35), gradients that do
- * not come (case 33), tensors that differ (case 34).
+ * not come (case 33), tensors that differ (case 34). On the host and on GPUs.
  */
 #include "ranks.h"
 #include "rondo_ddp.h"
+#include "tensors.h"
 #include "test.h"
 
 #include <math.h>
@@ -16,8 +17,7 @@ enum { A = 5, B = 7, C = 3, MOST = 4 };
 
 /* Three parameters; their gradients are views where own is 0. */
 typedef struct model {
-    float value[MOST][B];
-    float memory[MOST][B];
+    void *memory[MOST]; /* for gradients of its own */
     void *gradient[MOST];
     rondo_ddp_tensor tensor[MOST];
 } model;
@@ -27,16 +27,34 @@ static void make_model(model *m, int rank, bool own)
     static const char *const name[MOST] = {"a", "b", "c", "d"};
     static const size_t count[MOST] = {A, B, C, C};
     memset(m, 0, sizeof *m);
+    tensors_forget();
     for (int p = 0; p < MOST; p++) {
-        for (size_t i = 0; i < count[p]; i++) m->value[p][i] = (float)(100 * p + (int)i + 1000 * rank);
+        float value[B];
+        for (size_t i = 0; i < count[p]; i++) value[i] = (float)(100 * p + (int)i + 1000 * rank);
+        m->memory[p] = tensor_new(NULL, B * sizeof(float));
         m->gradient[p] = own ? m->memory[p] : NULL;
-        m->tensor[p] = (rondo_ddp_tensor){name[p], m->value[p], count[p], RONDO_FLOAT32, &m->gradient[p]};
+        m->tensor[p] = (rondo_ddp_tensor){name[p], tensor_new(value, count[p] * sizeof(float)), count[p], RONDO_FLOAT32,
+                                          &m->gradient[p]};
     }
 }
 
-static float *grad(const model *m, int p)
+/* Element i, and what is to be added to it. */
+static float at(const void *tensor, int i)
 {
-    return m->gradient[p];
+    float value;
+    tensor_get(&value, (const float *)tensor + i, sizeof value);
+    return value;
+}
+
+static float grad(const model *m, int p, int i)
+{
+    return at(m->gradient[p], i);
+}
+
+static void add(const model *m, int p, int i, float term)
+{
+    float sum = grad(m, p, i) + term;
+    tensor_put((float *)m->gradient[p] + i, &sum, sizeof sum);
 }
 
 /* Element i of parameter p on rank r: sums and halves are exact. */
@@ -47,7 +65,7 @@ static float term(int r, int p, int i)
 
 static void add_terms(const model *m, int rank, int p)
 {
-    for (int i = 0; i < (int)m->tensor[p].count; i++) grad(m, p)[i] += term(rank, p, i);
+    for (int i = 0; i < (int)m->tensor[p].count; i++) add(m, p, i, term(rank, p, i));
 }
 
 static void check_average(const model *m, int n, int p, int steps)
@@ -55,14 +73,15 @@ static void check_average(const model *m, int n, int p, int steps)
     for (int i = 0; i < (int)m->tensor[p].count; i++) {
         float sum = 0;
         for (int r = 0; r < n; r++) sum += (float)steps * term(r, p, i);
-        CHECK(grad(m, p)[i] == sum / (float)n, "parameter %d element %d: %g, expected %g", p, i, (double)grad(m, p)[i],
+        CHECK(grad(m, p, i) == sum / (float)n, "parameter %d element %d: %g, expected %g", p, i, (double)grad(m, p, i),
               (double)(sum / (float)n));
     }
 }
 
 static void zero(const model *m, int params)
 {
-    for (int p = 0; p < params; p++) memset(m->gradient[p], 0, m->tensor[p].count * sizeof(float));
+    static const float zeros[B];
+    for (int p = 0; p < params; p++) tensor_put(m->gradient[p], zeros, m->tensor[p].count * sizeof(float));
 }
 
 /* ---- Steps ---- */
@@ -82,8 +101,8 @@ static void averages(rondo_comm *comm, int rank, int n, void *context)
         OK(rondo_ddp_create(&ddp, m.tensor, 3, NULL, 0, comm, &config));
         for (int p = 0; p < 3; p++)
             for (int i = 0; i < (int)m.tensor[p].count; i++) {
-                CHECK(m.value[p][i] == (float)(100 * p + i), "value %d of %d is %g", i, p, (double)m.value[p][i]);
-                CHECK(grad(&m, p)[i] == 0, "a gradient that is not zero");
+                CHECK(at(m.tensor[p].data, i) == (float)(100 * p + i), "value %d of %d is %g", i, p, (double)at(m.tensor[p].data, i));
+                CHECK(grad(&m, p, i) == 0, "a gradient that is not zero");
             }
         for (int step = 0; step < 4; step++) {
             static const int order[4][3] = {{1, 0, 2}, {2, 1, 0}, {0, 1, 2}, {1, 2, 0}};
@@ -111,9 +130,9 @@ static void averages(rondo_comm *comm, int rank, int n, void *context)
 static void every_rank_gets_the_average(void **state)
 {
     (void)state;
-    ranks_run(1, NULL, NULL, averages, NULL);
-    ranks_run(4, NULL, NULL, averages, NULL);
-    ranks_run(2, NULL, NULL, averages, (void *)1);
+    ranks_run(1, NULL, tensors_set_up, averages, NULL);
+    ranks_run(4, NULL, tensors_set_up, averages, NULL);
+    ranks_run(2, NULL, tensors_set_up, averages, (void *)1);
 }
 
 /* Case 35. */
@@ -127,22 +146,22 @@ static void accumulates(rondo_comm *comm, int rank, int n, void *context)
     OK(rondo_ddp_create(&ddp, m.tensor, 1, NULL, 0, comm, NULL));
     for (int round = 0; round < 3; round++) {
         OK(rondo_ddp_no_sync_begin(ddp));
-        grad(&m, 0)[0] += gradient[rank][0];
+        add(&m, 0, 0, gradient[rank][0]);
         OK(rondo_ddp_ready(ddp, 0));
         OK(rondo_ddp_wait(ddp));
-        CHECK(grad(&m, 0)[0] == gradient[rank][0], "sent within no_sync: %g", (double)grad(&m, 0)[0]);
+        CHECK(grad(&m, 0, 0) == gradient[rank][0], "sent within no_sync: %g", (double)grad(&m, 0, 0));
         if (round == 2) { /* without the synchronised step */
-            grad(&m, 0)[0] += gradient[rank][1];
+            add(&m, 0, 0, gradient[rank][1]);
             OK(rondo_ddp_ready(ddp, 0));
-            CHECK(grad(&m, 0)[0] == (rank ? 7 : 4), "%g", (double)grad(&m, 0)[0]);
+            CHECK(grad(&m, 0, 0) == (rank ? 7 : 4), "%g", (double)grad(&m, 0, 0));
         }
         OK(rondo_ddp_no_sync_end(ddp));
         if (round == 2) break;
-        grad(&m, 0)[0] += gradient[rank][1];
+        add(&m, 0, 0, gradient[rank][1]);
         OK(rondo_ddp_ready(ddp, 0));
         CHECK(rondo_ddp_no_sync_begin(ddp) == RONDO_INVALID_USAGE, "within a step");
         OK(rondo_ddp_wait(ddp));
-        CHECK(grad(&m, 0)[0] == 5.5f, "round %d: %g", round, (double)grad(&m, 0)[0]);
+        CHECK(grad(&m, 0, 0) == 5.5f, "round %d: %g", round, (double)grad(&m, 0, 0));
         zero(&m, 1);
     }
     CHECK(rondo_ddp_no_sync_end(ddp) == RONDO_INVALID_USAGE, "an end without a begin");
@@ -152,18 +171,18 @@ static void accumulates(rondo_comm *comm, int rank, int n, void *context)
 static void case_35_accumulation(void **state)
 {
     (void)state;
-    ranks_run(2, NULL, NULL, accumulates, NULL);
-    ranks_run(2, NULL, NULL, accumulates, (void *)1);
+    ranks_run(2, NULL, tensors_set_up, accumulates, NULL);
+    ranks_run(2, NULL, tensors_set_up, accumulates, (void *)1);
 }
 
 /* The user's pointer may change between steps: to his own memory, to other memory, and to the view again. */
 static void replaces(rondo_comm *comm, int rank, int n, void *context)
 {
-    float other[B] = {0};
     rondo_ddp *ddp = NULL;
     model m;
     (void)context;
     make_model(&m, rank, false);
+    void *other = tensor_new(NULL, B * sizeof(float));
     OK(rondo_ddp_create(&ddp, m.tensor, 3, NULL, 0, comm, NULL));
     for (int step = 0; step < 5; step++) {
         void *view = NULL;
@@ -193,7 +212,7 @@ static void replaces(rondo_comm *comm, int rank, int n, void *context)
 static void pointers_may_be_replaced(void **state)
 {
     (void)state;
-    ranks_run(2, NULL, NULL, replaces, NULL);
+    ranks_run(2, NULL, tensors_set_up, replaces, NULL);
 }
 
 /* ---- Case 33 ---- */
@@ -249,9 +268,9 @@ static void case_33_without_search(void **state)
     (void)state;
     for (int how = 0; how < 8; how++) {
         if (how & BOTH && how & RANK_1) continue;
-        if (how & (BOTH | RANK_1)) ranks_run(2, NULL, NULL, lacks, &how);
+        if (how & (BOTH | RANK_1)) ranks_run(2, NULL, tensors_set_up, lacks, &how);
     }
-    ranks_run(2, NULL, NULL, forgets, NULL);
+    ranks_run(2, NULL, tensors_set_up, forgets, NULL);
 }
 
 /* c comes nowhere, on rank 1 not, and everywhere; its gradient holds 77 where it does not come. */
@@ -275,7 +294,7 @@ static void searches(rondo_comm *comm, int rank, int n, void *context)
             add_terms(&m, rank, 2);
             OK(rondo_ddp_ready(ddp, 2));
         } else {
-            for (int i = 0; i < C; i++) grad(&m, 2)[i] = 77;
+            for (int i = 0; i < C; i++) add(&m, 2, i, 77 - grad(&m, 2, i));
         }
         OK(rondo_ddp_wait(ddp));
         for (int p = 0; p < 2; p++) check_average(&m, n, p, 1);
@@ -284,7 +303,7 @@ static void searches(rondo_comm *comm, int rank, int n, void *context)
             float sum = 0;
             for (int r = 0; r < n; r++) sum += r != 1 ? term(r, 2, i) : 0;
             float expected = nowhere ? 77 : sum / (float)n;
-            CHECK(grad(&m, 2)[i] == expected, "step %d: %g, expected %g", step, (double)grad(&m, 2)[i],
+            CHECK(grad(&m, 2, i) == expected, "step %d: %g, expected %g", step, (double)grad(&m, 2, i),
                   (double)expected);
         }
     }
@@ -306,8 +325,8 @@ static void searches(rondo_comm *comm, int rank, int n, void *context)
 static void case_33_with_search(void **state)
 {
     (void)state;
-    ranks_run(2, NULL, NULL, searches, NULL);
-    ranks_run(4, NULL, NULL, searches, (void *)1);
+    ranks_run(2, NULL, tensors_set_up, searches, NULL);
+    ranks_run(4, NULL, tensors_set_up, searches, (void *)1);
 }
 
 /* ---- Case 34 ---- */
@@ -333,13 +352,12 @@ static void differs(rondo_comm *comm, int rank, int n, void *context)
 {
     other what = *(const other *)context;
     rondo_ddp_config config = RONDO_DDP_CONFIG_INIT;
-    signed char statistic[3] = {0};
-    rondo_ddp_tensor buffer = {"s", statistic, 3, RONDO_INT8, NULL};
     rondo_ddp *ddp = NULL;
     int params = 4, buffers = 0;
     model m;
     (void)n;
     make_model(&m, rank, false);
+    rondo_ddp_tensor buffer = {"s", tensor_new(NULL, 3), 3, RONDO_INT8, NULL};
     if (rank == differences[what].rank) {
         rondo_ddp_tensor *t = m.tensor, swapped = t[2];
         if (what == FEWER) {
@@ -370,7 +388,7 @@ static void differs(rondo_comm *comm, int rank, int n, void *context)
 static void case_34_tensors_that_differ(void **state)
 {
     (void)state;
-    for (other what = 0; what < OTHERS; what++) ranks_run(3, NULL, NULL, differs, &what);
+    for (other what = 0; what < OTHERS; what++) ranks_run(3, NULL, tensors_set_up, differs, &what);
 }
 
 /* What is wrong on one rank is said on all. */
@@ -408,11 +426,13 @@ static void wrongs(rondo_comm *comm, int rank, int n, void *context)
 static void one_rank_s_arguments_fail_all(void **state)
 {
     (void)state;
-    ranks_run(3, NULL, NULL, wrongs, NULL);
+    ranks_run(3, NULL, tensors_set_up, wrongs, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argc;
+    tensors_everywhere(argv);
     alarm((unsigned)(120 * test_slowness()));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_rank_gets_the_average),   cmocka_unit_test(case_35_accumulation),

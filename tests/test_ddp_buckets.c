@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_ddp_buckets.c - which parameter goes into which bucket, that buckets leave while gradients are still missing,
- * their order after the first step, the report, hooks and compressed buckets.
+ * their order after the first step, the report, hooks and compressed buckets. On the host and on GPUs.
  */
+#include "base/dtype.h"
 #include "ddp/ddp.h"
 #include "ranks.h"
 #include "rondo_trace.h"
+#include "tensors.h"
 #include "test.h"
 
 #include <math.h>
@@ -49,7 +51,6 @@ static void buckets_are_planned(void **state)
 enum { LAYERS = 6, EACH = 3000 };
 
 typedef struct model {
-    float value[LAYERS][EACH];
     void *gradient[LAYERS];
     rondo_ddp_tensor tensor[LAYERS];
 } model;
@@ -59,8 +60,10 @@ static model *make_model(void)
     static const char *const name[LAYERS] = {"l0", "l1", "l2", "l3", "l4", "l5"};
     model *m = calloc(1, sizeof *m);
     CHECK(m, "no memory");
+    tensors_forget();
     for (int p = 0; p < LAYERS; p++)
-        m->tensor[p] = (rondo_ddp_tensor){name[p], m->value[p], EACH, RONDO_FLOAT32, &m->gradient[p]};
+        m->tensor[p] = (rondo_ddp_tensor){name[p], tensor_new(NULL, EACH * sizeof(float)), EACH, RONDO_FLOAT32,
+                                          &m->gradient[p]};
     return m;
 }
 
@@ -69,24 +72,38 @@ static float term(int rank, int p, int i)
     return (float)((rank + 1) * ((i % 13) - 5) * 2 + 4 * p) / 8;
 }
 
+static void get(const model *m, int p, float *to)
+{
+    tensor_get(to, m->gradient[p], EACH * sizeof(float));
+}
+
+static void put(const model *m, int p, const float *from)
+{
+    tensor_put(m->gradient[p], from, EACH * sizeof(float));
+}
+
 static void fill(const model *m, int rank, int p)
 {
-    float *g = m->gradient[p];
+    float g[EACH];
     for (int i = 0; i < EACH; i++) g[i] = term(rank, p, i);
+    put(m, p, g);
 }
 
 /* All elements are the average within `error` of the largest term. */
 static void check_all(const model *m, int n, double error)
 {
-    for (int p = 0; p < LAYERS; p++)
+    float g[EACH];
+    for (int p = 0; p < LAYERS; p++) {
+        get(m, p, g);
         for (int i = 0; i < EACH; i++) {
-            double sum = 0, most = 0.01, got = (double)((const float *)m->gradient[p])[i];
+            double sum = 0, most = 0.01, got = (double)g[i];
             for (int r = 0; r < n; r++) {
                 sum += (double)term(r, p, i);
                 most = fmax(most, fabs((double)term(r, p, i)));
             }
             CHECK(fabs(got - sum / n) <= error * most, "layer %d element %d: %.9g, expected %.9g", p, i, got, sum / n);
         }
+    }
 }
 
 static rondo_ddp_config two_each(void)
@@ -102,8 +119,7 @@ static char trace_file[96];
 
 static void trace_here(int rank, void *context)
 {
-    (void)context;
-    (void)rank;
+    tensors_set_up(rank, context);
     test_env("RONDO_TRACE", trace_file);
 }
 
@@ -198,7 +214,7 @@ static void arrives(rondo_comm *comm, int rank, int n, void *context)
 static void buckets_follow_the_order_of_arrival(void **state)
 {
     (void)state;
-    ranks_run(3, NULL, NULL, arrives, NULL);
+    ranks_run(3, NULL, tensors_set_up, arrives, NULL);
 }
 
 /* ---- What travels ---- */
@@ -211,6 +227,7 @@ static void compresses(rondo_comm *comm, int rank, int n, void *context)
     rondo_ddp_report report = {.size = sizeof report};
     rondo_ddp *ddp = NULL;
     model *m = make_model();
+    float g[EACH] = {0};
     (void)context;
     for (int k = 0; k < 3; k++) {
         config.compression = (rondo_ddp_compression)k;
@@ -218,14 +235,17 @@ static void compresses(rondo_comm *comm, int rank, int n, void *context)
         OK(rondo_ddp_create(&ddp, m->tensor, LAYERS, NULL, 0, comm, &config));
         for (int step = 0; step < 2; step++) {
             for (int p = LAYERS - 1; p >= 0; p--) {
-                fill(m, rank, p);
-                for (int i = 0; i < EACH; i += 7)
-                    ((float *)m->gradient[p])[i] += 1e-3f * (float)rank; /* more bits than fit */
+                for (int i = 0; i < EACH; i++) /* every seventh has more bits than fit */
+                    g[i] = term(rank, p, i) + (i % 7 ? 0 : 1e-3f * (float)rank);
+                put(m, p, g);
                 OK(rondo_ddp_ready(ddp, p));
             }
             OK(rondo_ddp_wait(ddp));
-            for (int p = 0; p < LAYERS; p++)
-                for (int i = 0; i < EACH; i += 7) ((float *)m->gradient[p])[i] -= 1e-3f * (float)(n - 1) / 2;
+            for (int p = 0; p < LAYERS; p++) {
+                get(m, p, g);
+                for (int i = 0; i < EACH; i += 7) g[i] -= 1e-3f * (float)(n - 1) / 2;
+                put(m, p, g);
+            }
             check_all(m, n, k ? error[k] : 0x1p-20);
         }
         OK(rondo_ddp_get_report(ddp, &report));
@@ -236,10 +256,12 @@ static void compresses(rondo_comm *comm, int rank, int n, void *context)
     /* 60000 on all ranks is within float16, and so is their average. */
     config.compression = RONDO_DDP_AS_FLOAT16;
     OK(rondo_ddp_create(&ddp, m->tensor, 1, NULL, 0, comm, &config));
-    *(float *)m->gradient[0] = 60000;
+    g[0] = 60000;
+    put(m, 0, g);
     OK(rondo_ddp_ready(ddp, 0));
     OK(rondo_ddp_wait(ddp));
-    CHECK(*(float *)m->gradient[0] == 60000, "%g", (double)*(float *)m->gradient[0]);
+    get(m, 0, g);
+    CHECK(g[0] == 60000, "%g", (double)g[0]);
     OK(rondo_ddp_destroy(ddp));
     free(m);
 }
@@ -247,7 +269,7 @@ static void compresses(rondo_comm *comm, int rank, int n, void *context)
 static void compressed_buckets_are_accurate(void **state)
 {
     (void)state;
-    ranks_run(3, NULL, NULL, compresses, NULL);
+    ranks_run(3, NULL, tensors_set_up, compresses, NULL);
 }
 
 /* A user's hook: the sign of the sum of signs, as int8: a byte per element travels. */
@@ -259,9 +281,10 @@ typedef struct vote {
 static rondo_result start_vote(void *context, const rondo_ddp_bucket *bucket, rondo_comm *comm, rondo_stream *stream)
 {
     vote *v = context;
-    const float *g = bucket->data;
+    float g[2 * EACH];
     CHECK(bucket->size == sizeof *bucket && bucket->buckets == 3 && bucket->dtype == RONDO_FLOAT32, "the bucket");
     CHECK(bucket->count == 2 * EACH, "%zu elements", bucket->count);
+    tensor_get(g, bucket->data, sizeof g);
     v->order[v->started++ % 6] = bucket->index;
     int8_t *sign = v->sign[bucket->index];
     for (size_t i = 0; i < bucket->count; i++) sign[i] = (int8_t)((g[i] > 0) - (g[i] < 0));
@@ -271,9 +294,10 @@ static rondo_result start_vote(void *context, const rondo_ddp_bucket *bucket, ro
 static rondo_result finish_vote(void *context, const rondo_ddp_bucket *bucket)
 {
     vote *v = context;
-    float *g = bucket->data;
+    float g[2 * EACH];
     const int8_t *sign = v->sign[bucket->index];
     for (size_t i = 0; i < bucket->count; i++) g[i] = (float)((sign[i] > 0) - (sign[i] < 0));
+    tensor_put(bucket->data, g, sizeof g);
     v->finished++;
     return RONDO_SUCCESS;
 }
@@ -294,6 +318,7 @@ static void votes(rondo_comm *comm, int rank, int n, void *context)
     rondo_ddp_config config = two_each();
     rondo_ddp *ddp = NULL;
     model *m = make_model();
+    float g[EACH];
     for (int b = 0; b < 3; b++) CHECK((v.sign[b] = malloc(2 * EACH)), "no memory");
     config.hook = &hook;
     config.find_unused = context != NULL;
@@ -304,13 +329,16 @@ static void votes(rondo_comm *comm, int rank, int n, void *context)
             if (p || !context) OK(rondo_ddp_ready(ddp, p));
         }
         OK(rondo_ddp_wait(ddp));
-        for (int p = context ? 1 : 0; p < LAYERS; p++)
+        for (int p = context ? 1 : 0; p < LAYERS; p++) {
+            get(m, p, g);
             for (int i = 0; i < EACH; i++) {
                 int sum = 0;
                 for (int r = 0; r < n; r++) sum += (term(r, p, i) > 0) - (term(r, p, i) < 0);
-                CHECK(((float *)m->gradient[p])[i] == (float)((sum > 0) - (sum < 0)), "layer %d element %d", p, i);
+                CHECK(g[i] == (float)((sum > 0) - (sum < 0)), "layer %d element %d", p, i);
             }
-        if (context) CHECK(((float *)m->gradient[0])[5] == term(rank, 0, 5), "an unused gradient was touched");
+        }
+        get(m, 0, g);
+        if (context) CHECK(g[5] == term(rank, 0, 5), "an unused gradient was touched");
     }
     CHECK(v.started == 6 && v.finished == 6, "%d, %d", v.started, v.finished);
     for (int k = 0; k < 6; k++) CHECK(v.order[k] == k % 3, "bucket %d came as number %d", v.order[k], k);
@@ -330,8 +358,8 @@ static void votes(rondo_comm *comm, int rank, int n, void *context)
 static void a_hook_of_one_s_own(void **state)
 {
     (void)state;
-    ranks_run(3, NULL, NULL, votes, NULL);
-    ranks_run(2, NULL, NULL, votes, (void *)1);
+    ranks_run(3, NULL, tensors_set_up, votes, NULL);
+    ranks_run(2, NULL, tensors_set_up, votes, (void *)1);
 }
 
 /* ---- Element types ---- */
@@ -379,38 +407,44 @@ static void mixes(rondo_comm *comm, int rank, int n, void *context)
     static const char *const name[] = {"p0", "p1", "p2", "p3"};
     rondo_ddp_config config = RONDO_DDP_CONFIG_INIT;
     rondo_ddp_tensor tensor[4];
-    double value[4][COUNT] = {{0}};
+    double g[COUNT];
     void *gradient[4] = {NULL};
     rondo_ddp *ddp = NULL;
     (void)context;
     config.reduce = RONDO_DDP_WEIGHTED;
-    for (int p = 0; p < 4; p++) tensor[p] = (rondo_ddp_tensor){name[p], value[p], COUNT, dtype[p], &gradient[p]};
+    for (int p = 0; p < 4; p++)
+        tensor[p] = (rondo_ddp_tensor){name[p], tensor_new(NULL, sizeof g), COUNT, dtype[p], &gradient[p]};
     OK(rondo_ddp_create(&ddp, tensor, 4, NULL, 0, comm, &config));
     CHECK(rondo_ddp_ready(ddp, 0) == RONDO_INVALID_USAGE, "WEIGHTED without forward");
     OK(rondo_ddp_forward(ddp, (size_t)(rank + 1), NULL)); /* shares 1/6, 2/6, 3/6 */
     for (int p = 0; p < 4; p++) {
-        for (size_t i = 0; i < COUNT; i++) rd_ddp_put(gradient[p], i, dtype[p], 6.0 * (double)(i % 5) * (rank + 1));
+        for (size_t i = 0; i < COUNT; i++) rd_ddp_put(g, i, dtype[p], 6.0 * (double)(i % 5) * (rank + 1));
+        tensor_put(gradient[p], g, COUNT * rd_dtype_bytes(dtype[p]));
         OK(rondo_ddp_ready(ddp, p));
     }
     OK(rondo_ddp_wait(ddp));
-    for (int p = 0; p < 4; p++)
+    for (int p = 0; p < 4; p++) {
+        tensor_get(g, gradient[p], COUNT * rd_dtype_bytes(dtype[p]));
         for (size_t i = 0; i < COUNT; i++) {
-            double got = rd_ddp_get(gradient[p], i, dtype[p]),
+            double got = rd_ddp_get(g, i, dtype[p]),
                    expected = (double)(i % 5) * n * (n + 1) * (2 * n + 1) / 6;
             CHECK(fabs(got - expected) <= 0.004 * expected, "parameter %d element %zu: %g, expected %g", p, i, got,
                   expected);
         }
+    }
     OK(rondo_ddp_destroy(ddp));
 }
 
 static void types_are_mixed(void **state)
 {
     (void)state;
-    ranks_run(3, NULL, NULL, mixes, NULL);
+    ranks_run(3, NULL, tensors_set_up, mixes, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argc;
+    tensors_everywhere(argv);
     alarm((unsigned)(120 * test_slowness()));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buckets_are_planned),

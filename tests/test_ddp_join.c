@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_ddp_join.c - buffers, weights, uneven inputs, clipping, names.
+ * test_ddp_join.c - buffers, weights, uneven inputs, clipping, names. On the host and on GPUs.
  */
 #include "ranks.h"
 #include "rondo_ddp.h"
+#include "tensors.h"
 #include "test.h"
 
 #include <math.h>
@@ -13,37 +14,64 @@
 
 enum { W = 6, S = 4, BIG = 40000 };
 
-/* A parameter, a buffer of statistics, one that counts, and one that is too large to travel in a pack. */
+/* A parameter, a buffer of statistics, one that counts, and one that is too large to travel in a pack: as the test sees
+ * them, from pull to push. */
 typedef struct model {
-    float weight[W], statistic[S], *big;
+    float weight[W], statistic[S], big[BIG];
     int64_t counted;
     void *gradient;
     rondo_ddp_tensor parameter[1], buffer[3];
 } model;
 
+static void push(const model *m)
+{
+    tensor_put(m->parameter[0].data, m->weight, sizeof m->weight);
+    tensor_put(m->buffer[0].data, m->statistic, sizeof m->statistic);
+    tensor_put(m->buffer[1].data, &m->counted, sizeof m->counted);
+    tensor_put(m->buffer[2].data, m->big, sizeof m->big);
+}
+
+static void pull(model *m)
+{
+    tensor_get(m->weight, m->parameter[0].data, sizeof m->weight);
+    tensor_get(m->statistic, m->buffer[0].data, sizeof m->statistic);
+    tensor_get(&m->counted, m->buffer[1].data, sizeof m->counted);
+    tensor_get(m->big, m->buffer[2].data, sizeof m->big);
+}
+
 static void make_model(model *m, int rank)
 {
     memset(m, 0, sizeof *m);
-    CHECK((m->big = malloc(BIG * sizeof *m->big)), "no memory");
+    tensors_forget();
     for (int i = 0; i < W; i++) m->weight[i] = (float)(i + 100 * rank);
     for (int i = 0; i < S; i++) m->statistic[i] = (float)(i + 10 * rank);
     for (int i = 0; i < BIG; i++) m->big[i] = (float)(i + rank);
     m->counted = 5 + rank;
-    m->parameter[0] = (rondo_ddp_tensor){"weight", m->weight, W, RONDO_FLOAT32, &m->gradient};
-    m->buffer[0] = (rondo_ddp_tensor){"mean", m->statistic, S, RONDO_FLOAT32, NULL};
-    m->buffer[1] = (rondo_ddp_tensor){"counted", &m->counted, 1, RONDO_INT64, NULL};
-    m->buffer[2] = (rondo_ddp_tensor){"big", m->big, BIG, RONDO_FLOAT32, NULL};
+    m->parameter[0] = (rondo_ddp_tensor){"weight", tensor_new(NULL, sizeof m->weight), W, RONDO_FLOAT32, &m->gradient};
+    m->buffer[0] = (rondo_ddp_tensor){"mean", tensor_new(NULL, sizeof m->statistic), S, RONDO_FLOAT32, NULL};
+    m->buffer[1] = (rondo_ddp_tensor){"counted", tensor_new(NULL, sizeof m->counted), 1, RONDO_INT64, NULL};
+    m->buffer[2] = (rondo_ddp_tensor){"big", tensor_new(NULL, sizeof m->big), BIG, RONDO_FLOAT32, NULL};
+    push(m);
 }
 
 static void gradient(const model *m, float value)
 {
-    for (int i = 0; i < W; i++) ((float *)m->gradient)[i] = value + (float)i;
+    float g[W];
+    for (int i = 0; i < W; i++) g[i] = value + (float)i;
+    tensor_put(m->gradient, g, sizeof g);
+}
+
+static float grad(const model *m, int i)
+{
+    float value;
+    tensor_get(&value, (const float *)m->gradient + i, sizeof value);
+    return value;
 }
 
 static void expect_gradient(const model *m, double value, double each)
 {
     for (int i = 0; i < W; i++) {
-        double got = (double)((float *)m->gradient)[i], expected = value + each * i;
+        double got = (double)grad(m, i), expected = value + each * i;
         CHECK(fabs(got - expected) < 1e-5 * fabs(expected) + 1e-6, "element %d: %.9g, expected %.9g", i, got, expected);
     }
 }
@@ -67,11 +95,13 @@ static void buffers_of(rondo_comm *comm, int rank, int n, void *context)
         make_model(&m, rank);
         config.buffers = (rondo_ddp_buffers)mode;
         OK(rondo_ddp_create(&ddp, m.parameter, 1, m.buffer, 3, comm, &config));
+        pull(&m);
         for (int i = 0; i < S; i++) CHECK(m.statistic[i] == (float)i, "buffers at the start");
         CHECK(m.counted == 5 && m.big[BIG - 1] == BIG - 1, "buffers at the start");
         double expected = 0; /* of statistic[i], above i; rank 0, whose FIRST takes, adds nothing */
         for (int s = 0; s < 3; s++) {
             OK(rondo_ddp_forward(ddp, (size_t)(rank + 1 + s), NULL));
+            pull(&m);
             double sum = 0, samples = 0;
             for (int r = 0; s && r < n; r++) { /* by the samples of the forward before */
                 sum += (r + s) * (expected + 8 * r);
@@ -86,9 +116,11 @@ static void buffers_of(rondo_comm *comm, int rank, int n, void *context)
             CHECK(m.counted == counted, "mode %d step %d: %d, expected %d", mode, s, (int)m.counted, (int)counted);
             for (int i = 0; i < S; i++) m.statistic[i] += 8 * (float)rank;
             m.counted += rank + 1;
+            push(&m);
             step(ddp, &m, (float)rank);
         }
         OK(rondo_ddp_sync_buffers(ddp));
+        pull(&m);
         double all[16], first;
         CHECK(n <= 16, "%d", n);
         all[rank] = (double)m.statistic[2];
@@ -98,14 +130,13 @@ static void buffers_of(rondo_comm *comm, int rank, int n, void *context)
             CHECK((all[r] == first) == (mode != RONDO_DDP_BUFFERS_OWN), "mode %d: rank %d has %g, rank 0 %g", mode, r,
                   all[r], first);
         OK(rondo_ddp_destroy(ddp));
-        free(m.big);
     }
 }
 
 static void buffers_are_made_alike(void **state)
 {
     (void)state;
-    ranks_run(3, NULL, NULL, buffers_of, NULL);
+    ranks_run(3, NULL, tensors_set_up, buffers_of, NULL);
 }
 
 /* ---- Sum and weights ---- */
@@ -144,14 +175,13 @@ static void reduces(rondo_comm *comm, int rank, int n, void *context)
     if (n == 2) expect_gradient(&m, 12, 1);
     CHECK(rondo_ddp_forward(ddp, 0, NULL) == RONDO_INVALID_ARGUMENT, "no samples");
     OK(rondo_ddp_destroy(ddp));
-    free(m.big);
 }
 
 static void sums_and_weights(void **state)
 {
     (void)state;
-    ranks_run(2, NULL, NULL, reduces, NULL);
-    ranks_run(3, NULL, NULL, reduces, NULL);
+    ranks_run(2, NULL, tensors_set_up, reduces, NULL);
+    ranks_run(3, NULL, tensors_set_up, reduces, NULL);
 }
 
 /* ---- Uneven inputs ---- */
@@ -189,12 +219,15 @@ static void joins(rondo_comm *comm, int rank, int n, void *context)
             if (config.reduce == RONDO_DDP_WEIGHTED) by = active;
             step(ddp, &m, (float)(rank + 1));
             expect_gradient(&m, sum / by, (double)active / by);
-            for (int i = 0; i < W; i++) m.weight[i] -= ((float *)m.gradient)[i];
+            pull(&m);
+            for (int i = 0; i < W; i++) m.weight[i] -= grad(&m, i);
             m.statistic[0] += (float)(rank + 1);
+            push(&m);
             steps++;
         }
         if (config.join == RONDO_DDP_JOIN_STOP) CHECK(steps == 2, "epoch %d: %d steps", epoch, steps);
         OK(rondo_ddp_join(ddp));
+        pull(&m);
         float all[2][8];
         CHECK(n <= 8, "%d", n);
         all[0][rank] = m.weight[3];
@@ -206,7 +239,6 @@ static void joins(rondo_comm *comm, int rank, int n, void *context)
         if (config.join != RONDO_DDP_JOIN_STOP) CHECK(rank != last || steps == longest, "%d steps", steps);
     }
     OK(rondo_ddp_destroy(ddp));
-    free(m.big);
 }
 
 static void uneven_inputs(void **state)
@@ -219,7 +251,7 @@ static void uneven_inputs(void **state)
             config.reduce = (rondo_ddp_reduce)(k % 3);
             config.find_unused = k / 3;
             config.buffers = k / 3 ? RONDO_DDP_BUFFERS_MEAN : RONDO_DDP_BUFFERS_FIRST;
-            ranks_run(3, NULL, NULL, joins, &config);
+            ranks_run(3, NULL, tensors_set_up, joins, &config);
         }
 }
 
@@ -244,13 +276,12 @@ static void join_is_refused(rondo_comm *comm, int rank, int n, void *context)
     step(ddp, &m, 1);
     OK(rondo_ddp_join(ddp));
     OK(rondo_ddp_destroy(ddp));
-    free(m.big);
 }
 
 static void wrong_joins(void **state)
 {
     (void)state;
-    ranks_run(2, NULL, NULL, join_is_refused, NULL);
+    ranks_run(2, NULL, tensors_set_up, join_is_refused, NULL);
 }
 
 /* A rank that dies is an error of wait for the others, and of every call after. */
@@ -272,13 +303,12 @@ static void dies(rondo_comm *comm, int rank, int n, void *context)
     CHECK(rondo_ddp_forward(ddp, 1, NULL) == RONDO_REMOTE_ERROR && strstr(rondo_last_error(NULL), "rank 1"), "%s",
           rondo_last_error(NULL));
     rondo_ddp_destroy(ddp);
-    free(m.big);
 }
 
 static void a_death_is_told(void **state)
 {
     (void)state;
-    ranks_run(3, NULL, NULL, dies, NULL);
+    ranks_run(3, NULL, tensors_set_up, dies, NULL);
 }
 
 /* ---- Clipping, names ---- */
@@ -307,10 +337,10 @@ static void clips(rondo_comm *comm, int rank, int n, void *context)
     expect_gradient(&m, 4, 1);
     OK(rondo_ddp_clip(ddp, 2, NULL));
     expect_gradient(&m, 8 / sqrt(271), 2 / sqrt(271));
-    ((float *)m.gradient)[2] = NAN;
-    float before = ((float *)m.gradient)[1];
+    float before = grad(&m, 1), nan = NAN;
+    tensor_put((float *)m.gradient + 2, &nan, sizeof nan);
     OK(rondo_ddp_clip(ddp, 1, &norm));
-    CHECK(isnan(norm) && ((float *)m.gradient)[1] == before, "a norm that is NaN");
+    CHECK(isnan(norm) && grad(&m, 1) == before, "a norm that is NaN");
     CHECK(rondo_ddp_clip(ddp, 0, &norm) == RONDO_INVALID_ARGUMENT, "0");
 
     for (int k = 0; k < 7; k++) {
@@ -322,17 +352,18 @@ static void clips(rondo_comm *comm, int rank, int n, void *context)
     }
     CHECK(rondo_ddp_name(ddp, 4, &name) == RONDO_INVALID_ARGUMENT, "number 4");
     OK(rondo_ddp_destroy(ddp));
-    free(m.big);
 }
 
 static void clipping_and_names(void **state)
 {
     (void)state;
-    ranks_run(2, NULL, NULL, clips, NULL);
+    ranks_run(2, NULL, tensors_set_up, clips, NULL);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
+    (void)argc;
+    tensors_everywhere(argv);
     alarm((unsigned)(120 * test_slowness()));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buffers_are_made_alike), cmocka_unit_test(sums_and_weights),

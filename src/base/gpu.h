@@ -158,6 +158,17 @@ struct rd_gpu_info {
 };
 rondo_result rd_gpu_describe(int device, struct rd_gpu_info *info);
 
+/* What the driver knows of an address. */
+struct rd_gpu_place {
+    bool known;   /* else plain memory of the host, or none at all */
+    bool device;  /* memory of a GPU that the CPU does not reach */
+    bool managed; /* moves between both */
+    int gpu;      /* which one has it; -1: not known */
+    unsigned long long start;
+    size_t bytes; /* of its allocation, from start */
+};
+struct rd_gpu_place rd_gpu_locate(const void *ptr);
+
 /* How one GPU reaches the memory of another. */
 struct rd_gpu_reach {
     bool access;  /* by loads and stores */

@@ -56,6 +56,25 @@ rondo_result rd_gpu_describe(int device, struct rd_gpu_info *info)
     return RONDO_SUCCESS;
 }
 
+struct rd_gpu_place rd_gpu_locate(const void *ptr)
+{
+    const struct rd_gpu_driver *driver = rd_gpu_driver();
+    struct rd_gpu_place place = {.gpu = -1};
+    unsigned type = 0, managed = 0;
+    unsigned which[] = {RD_CU_POINTER_ATTRIBUTE_MEMORY_TYPE, RD_CU_POINTER_ATTRIBUTE_IS_MANAGED,
+                        RD_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, RD_CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
+                        RD_CU_POINTER_ATTRIBUTE_RANGE_SIZE};
+    void *values[] = {&type, &managed, &place.gpu, &place.start, &place.bytes};
+    /* Of what it does not know the driver says so by zeros, and no failure. */
+    if (!driver || driver->cuPointerGetAttributes(5, which, values, (rd_cu_address)(uintptr_t)ptr) != RD_CU_SUCCESS ||
+        !type)
+        return (struct rd_gpu_place){.gpu = -1};
+    place.known = true;
+    place.managed = managed != 0;
+    place.device = !managed && type == RD_CU_MEMORYTYPE_DEVICE;
+    return place;
+}
+
 rondo_result rd_gpu_reach(int from, int to, struct rd_gpu_reach *reach)
 {
     int access, atomics, rank;

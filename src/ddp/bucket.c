@@ -38,15 +38,17 @@ typedef struct layout {
     int buckets, *of_place, *members;
     size_t *offset; /* by parameter */
     unsigned char *slab, *narrow;
+    void *marks; /* beside a slab of GPU memory */
 } layout;
 
-static void free_layout(layout *l)
+static void free_layout(const rondo_ddp *ddp, layout *l)
 {
     free(l->bucket);
     free(l->of_place);
     free(l->members);
     free(l->offset);
     free(l->narrow);
+    rd_ddp_free_host(ddp, l->marks);
     rondo_mem_free(l->slab, NULL);
 }
 
@@ -71,22 +73,27 @@ static void place(const rondo_ddp *ddp, layout *l, const int *order)
 
 static rondo_result allocate(const rondo_ddp *ddp, layout *l)
 {
-    size_t wide = 0, narrow = 0;
+    size_t wide = 0, narrow = 0, marks = 0;
     for (int b = 0; b < l->buckets; b++) {
         size_t elements = l->bucket[b].count + l->bucket[b].marks;
         wide += whole_lines(elements * rd_dtype_bytes(l->bucket[b].dtype));
+        marks += whole_lines(l->bucket[b].marks * rd_dtype_bytes(l->bucket[b].dtype));
         if (is_compressed(ddp, l->bucket[b].dtype)) narrow += whole_lines(elements * rd_dtype_bytes(compressed(ddp)));
     }
     void *slab = NULL;
-    RD_TRY(rondo_mem_alloc(&slab, wide, NULL));
+    RD_TRY(rondo_mem_alloc(&slab, wide, ddp->on_gpu ? ddp->comm : NULL));
     l->slab = slab;
+    if (ddp->on_gpu) RD_TRY(rd_ddp_alloc_host(ddp, marks, &l->marks));
     if (narrow && !(l->narrow = calloc(1, narrow)))
         return rd_fail_errno("no memory for %zu bytes of compressed gradients", narrow);
-    wide = narrow = 0;
+    wide = narrow = marks = 0;
     for (int b = 0; b < l->buckets; b++) {
         rd_ddp_bucket *bucket = &l->bucket[b];
         size_t elements = bucket->count + bucket->marks;
         bucket->data = l->slab + wide;
+        bucket->mark = l->marks ? (unsigned char *)l->marks + marks
+                                : bucket->data + bucket->count * rd_dtype_bytes(bucket->dtype);
+        marks += whole_lines(bucket->marks * rd_dtype_bytes(bucket->dtype));
         wide += whole_lines(elements * rd_dtype_bytes(bucket->dtype));
         if (!is_compressed(ddp, bucket->dtype)) continue;
         bucket->narrow = l->narrow + narrow;
@@ -95,19 +102,33 @@ static rondo_result allocate(const rondo_ddp *ddp, layout *l)
     return RONDO_SUCCESS;
 }
 
-static void move_views(rondo_ddp *ddp, const layout *l)
+static unsigned char *new_view(const layout *l, const rd_ddp_bucket *bucket, int param)
+{
+    return bucket->data + l->offset[param] * rd_dtype_bytes(bucket->dtype);
+}
+
+/* Contents first, which may fail; then pointers. */
+static rondo_result move_views(rondo_ddp *ddp, const layout *l)
 {
     for (int b = 0; b < l->buckets; b++)
         for (int m = 0; m < l->bucket[b].members; m++) {
-            rd_ddp_param *p = &ddp->param[l->bucket[b].member[m]];
-            size_t bytes = rd_dtype_bytes(p->of.dtype), offset = l->offset[l->bucket[b].member[m]];
-            unsigned char *view = l->bucket[b].data + offset * bytes;
-            bool is_view = p->view ? rd_ddp_is_view(p) : !*p->of.gradient;
-            if (p->view && is_view) memcpy(view, p->view, p->of.count * bytes);
-            if (is_view) *p->of.gradient = view;
+            int i = l->bucket[b].member[m];
+            rd_ddp_param *p = &ddp->param[i];
+            size_t bytes = p->of.count * rd_dtype_bytes(p->of.dtype);
+            if (p->view && rd_ddp_is_view(p))
+                RD_TRY(rd_ddp_copy_later(ddp, new_view(l, &l->bucket[b], i), p->view, bytes));
+        }
+    RD_TRY(rd_ddp_copied(ddp));
+    for (int b = 0; b < l->buckets; b++)
+        for (int m = 0; m < l->bucket[b].members; m++) {
+            int i = l->bucket[b].member[m];
+            rd_ddp_param *p = &ddp->param[i];
+            unsigned char *view = new_view(l, &l->bucket[b], i);
+            if (p->view ? rd_ddp_is_view(p) : !*p->of.gradient) *p->of.gradient = view;
             p->view = view;
             p->bucket = b;
         }
+    return RONDO_SUCCESS;
 }
 
 rondo_result rd_ddp_make_buckets(rondo_ddp *ddp, const int *order)
@@ -128,7 +149,8 @@ rondo_result rd_ddp_make_buckets(rondo_ddp *ddp, const int *order)
     place(ddp, &l, order);
     result = allocate(ddp, &l);
     if (result != RONDO_SUCCESS) goto free_layout;
-    move_views(ddp, &l);
+    result = move_views(ddp, &l);
+    if (result != RONDO_SUCCESS) goto free_layout;
     rd_ddp_free_buckets(ddp);
     memmove(ddp->order, order, params * sizeof *order);
     ddp->bucket = l.bucket;
@@ -136,9 +158,10 @@ rondo_result rd_ddp_make_buckets(rondo_ddp *ddp, const int *order)
     ddp->members = l.members;
     ddp->slab = l.slab;
     ddp->narrow = l.narrow;
+    ddp->marks = l.marks;
     l = (layout){.of_place = l.of_place, .offset = l.offset};
 free_layout:
-    free_layout(&l);
+    free_layout(ddp, &l);
     return result;
 }
 
@@ -148,9 +171,11 @@ void rd_ddp_free_buckets(rondo_ddp *ddp)
     free(ddp->bucket);
     free(ddp->members);
     free(ddp->narrow);
+    rd_ddp_free_host(ddp, ddp->marks);
     rondo_mem_free(ddp->slab, ddp->comm);
     ddp->bucket = NULL;
     ddp->members = NULL;
     ddp->slab = ddp->narrow = NULL;
+    ddp->marks = NULL;
     ddp->buckets = 0;
 }

@@ -84,7 +84,6 @@ void rd_ddp_put(void *data, size_t index, rondo_dtype dtype, double value)
 
 void rd_ddp_scale(void *data, size_t count, rondo_dtype dtype, double factor)
 {
-    if (factor == 1) return;
     if (dtype == RONDO_FLOAT32) {
         float *value = data;
         for (size_t i = 0; i < count; i++) value[i] = (float)((double)value[i] * factor);
@@ -93,14 +92,12 @@ void rd_ddp_scale(void *data, size_t count, rondo_dtype dtype, double factor)
     for (size_t i = 0; i < count; i++) rd_ddp_put(data, i, dtype, rd_ddp_get(data, i, dtype) * factor);
 }
 
-double rd_ddp_squares(const void *data, size_t count, rondo_dtype dtype)
+void rd_ddp_add_squares(const void *data, size_t count, rondo_dtype dtype, double *sum)
 {
-    double sum = 0;
     for (size_t i = 0; i < count; i++) {
         double value = rd_ddp_get(data, i, dtype);
-        sum += value * value;
+        *sum += value * value;
     }
-    return sum;
 }
 
 /* What compression does most gets loops of its own. */

@@ -126,6 +126,20 @@ static void take_config(rondo_ddp *ddp, const rondo_ddp_config *config)
     ddp->config.hook = &ddp->hook;
 }
 
+/* Where everything lies, and with it where buckets will. */
+static rondo_result check_places(rondo_ddp *ddp)
+{
+    static const char where[] = "rondo_ddp_create";
+    for (int i = 0; i < ddp->params; i++) {
+        const rondo_ddp_tensor *t = &ddp->param[i].of;
+        if (!t->count) continue;
+        RD_TRY(rd_ddp_check_memory(ddp, where, "parameter", i, t->name, "data", t->data));
+        RD_TRY(rd_ddp_check_memory(ddp, where, "parameter", i, t->name, "gradient", *t->gradient));
+        ddp->on_gpu = ddp->on_gpu || rd_ddp_is_device(ddp, t->data);
+    }
+    return rd_ddp_check_buffers(ddp, where);
+}
+
 /* All that can go wrong on one rank alone. */
 static rondo_result prepare(rondo_ddp *ddp, const rondo_ddp_tensor *parameters, int params,
                             const rondo_ddp_tensor *buffers, int count, const rondo_ddp_config *config)
@@ -135,6 +149,8 @@ static rondo_result prepare(rondo_ddp *ddp, const rondo_ddp_tensor *parameters, 
     RD_TRY(check_tensors("parameter", parameters, params, true));
     RD_TRY(check_tensors("buffer", buffers, count, false));
     RD_TRY(copy_tensors(ddp, parameters, params, buffers, count));
+    RD_TRY(rd_ddp_open_gpu(ddp));
+    RD_TRY(check_places(ddp));
     RD_TRY(rondo_stream_create(&ddp->stream, ddp->comm));
     return rd_ddp_make_buckets(ddp, ddp->order);
 }
@@ -156,6 +172,7 @@ static rondo_result free_all(rondo_ddp *ddp)
         free((char *)ddp->param[i].of.name);
     }
     for (int i = 0; i < ddp->buffers; i++) free((char *)ddp->buffer[i].name);
+    rd_ddp_close_gpu(ddp);
     free(ddp->param);
     free(ddp->buffer);
     free(ddp->arrival);
@@ -175,6 +192,7 @@ rondo_result rondo_ddp_create(rondo_ddp **ddp, const rondo_ddp_tensor *parameter
     rondo_ddp *made = calloc(1, sizeof *made);
     if (!made) return rd_fail_errno("rondo_ddp_create: no memory");
     made->comm = comm;
+    made->gpu.ordinal = -1;
     made->rank = rondo_comm_rank(comm);
     made->active = made->size = rondo_comm_size(comm);
     rondo_result result =

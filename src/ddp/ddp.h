@@ -11,6 +11,7 @@
  *   unused.c   gradients that did not come
  *   sync.c     before a step: who takes part, buffers; join
  *   query.c    names, clipping, report
+ *   memory.c   GPU memory: what a pointer is, copies, passes over parts
  *   convert.c  element types
  *
  * sampler.c and data_parallel.c with devices.c are by themselves.
@@ -18,6 +19,7 @@
 #ifndef RD_DDP_DDP_H
 #define RD_DDP_DDP_H
 
+#include "base/gpu.h"
 #include "rondo_ddp.h"
 
 #include <stdatomic.h>
@@ -39,7 +41,8 @@ typedef struct rd_ddp_bucket {
     size_t count;          /* elements of gradients */
     size_t marks;          /* elements behind them: see unused.c */
     unsigned char *data;   /* count + marks */
-    unsigned char *narrow; /* the same, compressed; NULL where it travels as it is */
+    unsigned char *mark;   /* the marks as the CPU reads them: in data; of a bucket in GPU memory, beside it */
+    unsigned char *narrow; /* the same as data, compressed, on the host; NULL where it travels as it is */
     int missing;           /* gradients that this step still lacks */
     bool launched;
     rondo_work *work;        /* the last of its calls on the stream */
@@ -51,6 +54,14 @@ typedef struct rd_ddp_bucket {
 typedef struct rd_ddp_word {
     double active, samples, since_buffers;
 } rd_ddp_word;
+
+/* The GPU that the communicator uses. */
+typedef struct rd_ddp_gpu {
+    bool cuda;   /* this process uses CUDA: a pointer may be memory of some GPU */
+    int ordinal; /* -1: the communicator uses host memory */
+    rd_cu_context context;
+    void *stage; /* for passes: pinned */
+} rd_ddp_gpu;
 
 struct rondo_ddp {
     rondo_ddp_config config;
@@ -64,6 +75,9 @@ struct rondo_ddp {
     rd_ddp_bucket *bucket;
     unsigned char *slab;    /* the memory of all of them: one allocation is one descriptor */
     unsigned char *narrow;  /* the same, compressed; NULL without */
+    void *marks;            /* beside it, where it is GPU memory; else NULL */
+    rd_ddp_gpu gpu;
+    bool on_gpu; /* buckets lie in GPU memory: some parameter does */
     int *members;           /* of all of them, one after the other */
     int *order;             /* of the parameters, by which the buckets were made */
     int buckets, next;      /* next: the first bucket that has not been launched; they go in order */
@@ -117,8 +131,8 @@ rondo_result rd_ddp_lend_zeros(rondo_ddp *ddp, rd_ddp_param *param);
 /* Writes the marks of this rank, before the bucket leaves. */
 void rd_ddp_mark(rondo_ddp *ddp, rd_ddp_bucket *bucket);
 bool rd_ddp_marked(const rd_ddp_bucket *bucket, size_t mark);
-/* Gives gradients that no rank had back to whom they belong. */
-void rd_ddp_settle(rondo_ddp *ddp, rd_ddp_bucket *bucket);
+/* Gives gradients that no rank had back to whom they belong. Not all copies may be done: see rd_ddp_copied. */
+rondo_result rd_ddp_settle(rondo_ddp *ddp, rd_ddp_bucket *bucket);
 /* Some rank lacked a gradient that it must have had: says which. All ranks call it. */
 rondo_result rd_ddp_say_missing(rondo_ddp *ddp);
 
@@ -136,11 +150,39 @@ rondo_result rd_ddp_finish(rondo_ddp *ddp);
 
 /* Parameters and buffers become those of rank 0. */
 rondo_result rd_ddp_start_alike(rondo_ddp *ddp);
+rondo_result rd_ddp_check_buffers(const rondo_ddp *ddp, const char *function);
 
-/* ---- convert.c ---- */
+/* ---- memory.c ---- */
+
+rondo_result rd_ddp_open_gpu(rondo_ddp *ddp);
+void rd_ddp_close_gpu(rondo_ddp *ddp);
+/* Host memory, zeroed or to be written; freed by rd_ddp_free_host, NULL is fine. */
+rondo_result rd_ddp_alloc_host(const rondo_ddp *ddp, size_t bytes, void **ptr);
+void rd_ddp_free_host(const rondo_ddp *ddp, void *ptr);
+bool rd_ddp_is_device(const rondo_ddp *ddp, const void *ptr);
+/* Whether this rank can use it; else names it: "FUNCTION: parameter 3 'w': data is ...". NULL is fine. */
+rondo_result rd_ddp_check_memory(const rondo_ddp *ddp, const char *where, const char *kind, int index,
+                                 const char *name, const char *what, const void *ptr);
+/* Behind what CUDA's legacy stream was given; later: perhaps done only when rd_ddp_copied returns, or when what comes
+ * behind it there begins. */
+rondo_result rd_ddp_copy(const rondo_ddp *ddp, void *to, const void *from, size_t bytes);
+rondo_result rd_ddp_copy_later(const rondo_ddp *ddp, void *to, const void *from, size_t bytes);
+rondo_result rd_ddp_zero(const rondo_ddp *ddp, void *at, size_t bytes); /* later */
+rondo_result rd_ddp_copied(const rondo_ddp *ddp);
+
+/* work is called for one part of the elements after the other, `count` of them from number `first` on, where the CPU
+ * reaches them. touch: what it does to them. */
+typedef enum rd_ddp_touch { RD_DDP_READ = 1, RD_DDP_WRITE = 2, RD_DDP_BOTH = 3 } rd_ddp_touch;
+typedef void rd_ddp_work(void *part, size_t first, size_t count, rondo_dtype dtype, void *context);
+rondo_result rd_ddp_pass(const rondo_ddp *ddp, void *data, size_t count, rondo_dtype dtype, rd_ddp_touch touch,
+                         rd_ddp_work *work, void *context);
+rondo_result rd_ddp_scale_tensor(const rondo_ddp *ddp, void *data, size_t count, rondo_dtype dtype, double factor);
+
+/* ---- convert.c: in memory that the CPU reaches ---- */
 
 void rd_ddp_scale(void *data, size_t count, rondo_dtype dtype, double factor);
-double rd_ddp_squares(const void *data, size_t count, rondo_dtype dtype);
+/* Adds the squares to sum. */
+void rd_ddp_add_squares(const void *data, size_t count, rondo_dtype dtype, double *sum);
 double rd_ddp_get(const void *data, size_t index, rondo_dtype dtype);
 void rd_ddp_put(void *data, size_t index, rondo_dtype dtype, double value);
 /* From one float type to another, rounded to nearest, ties to even. */

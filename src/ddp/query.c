@@ -50,22 +50,40 @@ rondo_result rondo_ddp_find(const rondo_ddp *ddp, const char *name, int *number)
     return RONDO_SUCCESS;
 }
 
-rondo_result rondo_ddp_clip(rondo_ddp *ddp, double max_norm, double *norm)
+/* Of one tensor, as its own sum: the others' are added to it. */
+static void add_squares(void *part, size_t first, size_t count, rondo_dtype dtype, void *context)
+{
+    (void)first;
+    rd_ddp_add_squares(part, count, dtype, context);
+}
+
+static rondo_result norm_of(const rondo_ddp *ddp, double *norm)
 {
     double squares = 0;
+    for (int i = 0; i < ddp->params; i++) {
+        const rondo_ddp_tensor *t = &ddp->param[i].of;
+        double own = 0;
+        if (!*t->gradient) continue;
+        RD_TRY(rd_ddp_check_memory(ddp, "rondo_ddp_clip", "parameter", i, t->name, "gradient", *t->gradient));
+        RD_TRY(rd_ddp_pass(ddp, *t->gradient, t->count, t->dtype, RD_DDP_READ, add_squares, &own));
+        squares += own;
+    }
+    *norm = sqrt(squares);
+    return RONDO_SUCCESS;
+}
+
+rondo_result rondo_ddp_clip(rondo_ddp *ddp, double max_norm, double *norm)
+{
+    double all = 0;
     RD_TRY(rd_ddp_check(ddp, "rondo_ddp_clip"));
     if (!(max_norm > 0))
         return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_ddp_clip: max_norm is %g; it must be above 0", max_norm);
     if (ddp->in_step)
         return rd_fail(RONDO_INVALID_USAGE, "rondo_ddp_clip: gradients are under way; call rondo_ddp_wait first");
-    for (int i = 0; i < ddp->params; i++) {
-        const rondo_ddp_tensor *t = &ddp->param[i].of;
-        if (*t->gradient) squares += rd_ddp_squares(*t->gradient, t->count, t->dtype);
-    }
-    double all = sqrt(squares);
+    RD_TRY(norm_of(ddp, &all));
     for (int i = 0; i < ddp->params && isfinite(all) && all > max_norm; i++) {
         const rondo_ddp_tensor *t = &ddp->param[i].of;
-        if (*t->gradient) rd_ddp_scale(*t->gradient, t->count, t->dtype, max_norm / all);
+        if (*t->gradient) RD_TRY(rd_ddp_scale_tensor(ddp, *t->gradient, t->count, t->dtype, max_norm / all));
     }
     if (norm) *norm = all;
     return RONDO_SUCCESS;

@@ -52,7 +52,7 @@ void rd_ddp_begin(rondo_ddp *ddp)
 }
 
 /* The gradient's place in the bucket holds it from here on. */
-static rondo_result take(rd_ddp_param *p, int index)
+static rondo_result take(const rondo_ddp *ddp, rd_ddp_param *p, int index)
 {
     if (rd_ddp_is_view(p)) return RONDO_SUCCESS;
     if (!*p->of.gradient && p->of.count)
@@ -60,8 +60,11 @@ static rondo_result take(rd_ddp_param *p, int index)
                        "rondo_ddp_ready: parameter %d '%s': its gradient's pointer is NULL; it must point "
                        "to %zu elements of %s, or to the view that rondo_ddp_view gives",
                        index, p->of.name, p->of.count, rd_dtype_name(p->of.dtype));
-    if (p->of.count) memcpy(p->view, *p->of.gradient, p->of.count * rd_dtype_bytes(p->of.dtype));
-    return RONDO_SUCCESS;
+    size_t bytes = p->of.count * rd_dtype_bytes(p->of.dtype);
+    if (bytes)
+        RD_TRY(rd_ddp_check_memory(ddp, "rondo_ddp_ready", "parameter", index, p->of.name, "gradient", *p->of.gradient));
+    /* What a GPU adds up is ordered behind the copy; the CPU has to wait for it. */
+    return (ddp->on_gpu ? rd_ddp_copy_later : rd_ddp_copy)(ddp, p->view, *p->of.gradient, bytes);
 }
 
 static rondo_result launch_full(rondo_ddp *ddp)
@@ -95,7 +98,7 @@ rondo_result rondo_ddp_ready(rondo_ddp *ddp, int index)
                        "rondo_ddp_ready: parameter %d '%s' is ready for the second time in this step; call it "
                        "once, after the last addition to its gradient, and rondo_ddp_wait before the next step",
                        index, p->of.name);
-    RD_TRY(take(p, index));
+    RD_TRY(take(ddp, p, index));
     rd_ddp_begin(ddp);
     p->ready = p->used = true;
     if (!ddp->rebuilt) ddp->arrival[ddp->arrivals++] = index;
@@ -114,7 +117,7 @@ static rondo_result launch_rest(rondo_ddp *ddp)
             if (p->ready) continue;
             /* What came within no_sync counts, if it may be missing here. */
             if (p->used && ddp->config.find_unused && *p->of.gradient)
-                RD_TRY(take(p, b->member[m]));
+                RD_TRY(take(ddp, p, b->member[m]));
             else
                 RD_TRY(rd_ddp_lend_zeros(ddp, p));
         }
@@ -129,8 +132,9 @@ static rondo_result land_all(rondo_ddp *ddp, bool *complete)
     for (int b = 0; b < ddp->buckets; b++) {
         RD_TRY(rd_ddp_land(ddp, b));
         if (!ddp->config.find_unused && rd_ddp_marked(&ddp->bucket[b], 0)) *complete = false;
-        rd_ddp_settle(ddp, &ddp->bucket[b]);
+        RD_TRY(rd_ddp_settle(ddp, &ddp->bucket[b]));
     }
+    RD_TRY(rd_ddp_copied(ddp));
     return rondo_stream_synchronize(ddp->stream); /* the times are written, too */
 }
 

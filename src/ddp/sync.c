@@ -8,7 +8,6 @@
 #include "ddp/ddp.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 /* ---- Values of one rank for all ---- */
 
@@ -31,7 +30,7 @@ static rondo_result send_pack(const rondo_ddp *ddp, int root, pack *p)
     size_t at = 0;
     RD_TRY(rondo_broadcast(p->bytes, p->bytes, p->used, RONDO_UINT8, root, ddp->comm, NULL));
     for (size_t k = 0; k < p->count; at += bytes_of(p->held[k++]))
-        if (ddp->rank != root) memcpy(p->held[k]->data, p->bytes + at, bytes_of(p->held[k]));
+        if (ddp->rank != root) RD_TRY(rd_ddp_copy(ddp, p->held[k]->data, p->bytes + at, bytes_of(p->held[k])));
     p->used = p->count = 0;
     return RONDO_SUCCESS;
 }
@@ -42,7 +41,7 @@ static rondo_result send_tensor(const rondo_ddp *ddp, int root, const rondo_ddp_
     if (bytes == 0) return RONDO_SUCCESS;
     if (bytes > PACK) return rondo_broadcast(t->data, t->data, t->count, t->dtype, root, ddp->comm, NULL);
     if (p->used + bytes > PACK) RD_TRY(send_pack(ddp, root, p));
-    if (ddp->rank == root) memcpy(p->bytes + p->used, t->data, bytes);
+    if (ddp->rank == root) RD_TRY(rd_ddp_copy(ddp, p->bytes + p->used, t->data, bytes));
     p->held[p->count++] = t;
     p->used += bytes;
     return RONDO_SUCCESS;
@@ -79,24 +78,59 @@ rondo_result rd_ddp_start_alike(rondo_ddp *ddp)
 
 /* ---- Buffers ---- */
 
+typedef struct sums {
+    double *at; /* of the buffer that has its turn */
+    double share;
+} sums;
+
+static void add_share(void *part, size_t first, size_t count, rondo_dtype dtype, void *context)
+{
+    const sums *s = context;
+    for (size_t k = 0; k < count; k++) s->at[first + k] = s->share > 0 ? s->share * rd_ddp_get(part, k, dtype) : 0;
+}
+
+static void take_mean(void *part, size_t first, size_t count, rondo_dtype dtype, void *context)
+{
+    const sums *s = context;
+    for (size_t k = 0; k < count; k++) rd_ddp_put(part, k, dtype, s->at[first + k]);
+}
+
+static rondo_result each_float_buffer(const rondo_ddp *ddp, double *all, double share, rd_ddp_touch touch,
+                                      rd_ddp_work *work)
+{
+    sums s = {all, share};
+    for (int i = 0; i < ddp->buffers; i++) {
+        const rondo_ddp_tensor *t = &ddp->buffer[i];
+        if (!is_float(t)) continue;
+        RD_TRY(rd_ddp_pass(ddp, t->data, t->count, t->dtype, touch, work, &s));
+        s.at += t->count;
+    }
+    return RONDO_SUCCESS;
+}
+
 /* Each rank's floats by its share of the samples, added up in float64 in one call. */
 static rondo_result mean_of_buffers(rondo_ddp *ddp, double total)
 {
-    size_t count = 0, at = 0;
+    size_t count = 0;
     for (int i = 0; i < ddp->buffers; i++) count += is_float(&ddp->buffer[i]) ? ddp->buffer[i].count : 0;
     if (count == 0) return RONDO_SUCCESS;
-    double *sums = malloc(count * sizeof *sums), share = ddp->words[ddp->rank].since_buffers / total;
-    if (!sums) return rd_fail_errno("no memory for the mean of %zu elements of buffers", count);
-    for (int i = 0; i < ddp->buffers; i++)
-        for (size_t k = 0; is_float(&ddp->buffer[i]) && k < ddp->buffer[i].count; k++)
-            sums[at++] = share > 0 ? share * rd_ddp_get(ddp->buffer[i].data, k, ddp->buffer[i].dtype) : 0;
-    rondo_result result = rondo_all_reduce(sums, sums, count, RONDO_FLOAT64, RONDO_SUM, ddp->comm, NULL);
-    at = 0;
-    for (int i = 0; i < ddp->buffers && result == RONDO_SUCCESS; i++)
-        for (size_t k = 0; is_float(&ddp->buffer[i]) && k < ddp->buffer[i].count; k++)
-            rd_ddp_put(ddp->buffer[i].data, k, ddp->buffer[i].dtype, sums[at++]);
-    free(sums);
+    double *all = malloc(count * sizeof *all), share = ddp->words[ddp->rank].since_buffers / total;
+    if (!all) return rd_fail_errno("no memory for the mean of %zu elements of buffers", count);
+    rondo_result result = each_float_buffer(ddp, all, share, RD_DDP_READ, add_share);
+    if (result == RONDO_SUCCESS)
+        result = rondo_all_reduce(all, all, count, RONDO_FLOAT64, RONDO_SUM, ddp->comm, NULL);
+    if (result == RONDO_SUCCESS) result = each_float_buffer(ddp, all, share, RD_DDP_WRITE, take_mean);
+    free(all);
     return result;
+}
+
+rondo_result rd_ddp_check_buffers(const rondo_ddp *ddp, const char *function)
+{
+    for (int i = 0; i < ddp->buffers && ddp->gpu.cuda; i++) {
+        const rondo_ddp_tensor *t = &ddp->buffer[i];
+        if (t->count) RD_TRY(rd_ddp_check_memory(ddp, function, "buffer", i, t->name, "data", t->data));
+    }
+    return RONDO_SUCCESS;
 }
 
 static rondo_result sync_buffers(rondo_ddp *ddp)
@@ -171,6 +205,7 @@ rondo_result rondo_ddp_forward(rondo_ddp *ddp, size_t samples, int *active)
     if (!active && ddp->config.join == RONDO_DDP_JOIN_STOP)
         return rd_fail(RONDO_INVALID_ARGUMENT,
                        "rondo_ddp_forward: active is NULL; with JOIN_STOP it says when to stop");
+    RD_TRY(rd_ddp_check_buffers(ddp, "rondo_ddp_forward"));
     ddp->samples += (double)samples;
     if (!ddp->no_sync) RD_TRY(rd_ddp_failed(ddp, begin_step(ddp)));
     if (!ddp->stopped) ddp->since_buffers += (double)samples;
@@ -181,6 +216,7 @@ rondo_result rondo_ddp_forward(rondo_ddp *ddp, size_t samples, int *active)
 rondo_result rondo_ddp_sync_buffers(rondo_ddp *ddp)
 {
     RD_TRY(check_between_steps(ddp, "rondo_ddp_sync_buffers"));
+    RD_TRY(rd_ddp_check_buffers(ddp, "rondo_ddp_sync_buffers"));
     if (exchanges(ddp)) RD_TRY(rd_ddp_failed(ddp, exchange(ddp, true)));
     return rd_ddp_failed(ddp, sync_buffers(ddp));
 }

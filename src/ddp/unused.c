@@ -14,7 +14,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 rondo_result rd_ddp_lend_zeros(rondo_ddp *ddp, rd_ddp_param *param)
 {
@@ -23,10 +22,9 @@ rondo_result rd_ddp_lend_zeros(rondo_ddp *ddp, rd_ddp_param *param)
         if (!(param->kept = malloc(bytes + 1)))
             return rd_fail_errno("no memory for %zu bytes of a gradient that is not used ('%s')", bytes,
                                  param->of.name);
-        memcpy(param->kept, param->view, bytes);
+        RD_TRY(rd_ddp_copy(ddp, param->kept, param->view, bytes));
     }
-    memset(param->view, 0, bytes);
-    return RONDO_SUCCESS;
+    return rd_ddp_zero(ddp, param->view, bytes);
 }
 
 void rd_ddp_mark(rondo_ddp *ddp, rd_ddp_bucket *bucket)
@@ -35,30 +33,31 @@ void rd_ddp_mark(rondo_ddp *ddp, rd_ddp_bucket *bucket)
     for (size_t m = 0; m < bucket->marks; m++) {
         bool used = all && ddp->param[bucket->member[m]].used;
         bool lacking = !all && bucket->missing > 0 && !ddp->joined;
-        rd_ddp_put(bucket->data, bucket->count + m, bucket->dtype, used || lacking);
+        rd_ddp_put(bucket->mark, m, bucket->dtype, used || lacking);
     }
 }
 
 bool rd_ddp_marked(const rd_ddp_bucket *bucket, size_t mark)
 {
-    return rd_ddp_get(bucket->data, bucket->count + mark, bucket->dtype) > 0;
+    return rd_ddp_get(bucket->mark, mark, bucket->dtype) > 0;
 }
 
-void rd_ddp_settle(rondo_ddp *ddp, rd_ddp_bucket *bucket)
+rondo_result rd_ddp_settle(rondo_ddp *ddp, rd_ddp_bucket *bucket)
 {
     for (int m = 0; m < bucket->members; m++) {
         rd_ddp_param *p = &ddp->param[bucket->member[m]];
         size_t bytes = p->of.count * rd_dtype_bytes(p->of.dtype);
         bool there = !ddp->config.find_unused || rd_ddp_marked(bucket, (size_t)m);
-        if (!there && p->kept) memcpy(p->view, p->kept, bytes);
+        if (!there && p->kept) RD_TRY(rd_ddp_copy(ddp, p->view, p->kept, bytes));
         free(p->kept);
         p->kept = NULL;
         if (!there || ddp->joined || rd_ddp_is_view(p)) continue;
         if (*p->of.gradient)
-            memcpy(*p->of.gradient, p->view, bytes);
+            RD_TRY(rd_ddp_copy_later(ddp, *p->of.gradient, p->view, bytes));
         else
             *p->of.gradient = p->view;
     }
+    return RONDO_SUCCESS;
 }
 
 rondo_result rd_ddp_say_missing(rondo_ddp *ddp)

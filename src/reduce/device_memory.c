@@ -13,24 +13,15 @@
 
 rd_reach rd_device_reach(int ordinal, const void *ptr, size_t bytes, int *owner)
 {
-    const struct rd_gpu_driver *driver = rd_gpu_driver();
-    unsigned type = 0, managed = 0;
-    int device = -1;
-    unsigned long long start = 0;
-    size_t size = 0;
-    unsigned which[] = {RD_CU_POINTER_ATTRIBUTE_MEMORY_TYPE, RD_CU_POINTER_ATTRIBUTE_IS_MANAGED,
-                        RD_CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, RD_CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
-                        RD_CU_POINTER_ATTRIBUTE_RANGE_SIZE};
-    void *values[] = {&type, &managed, &device, &start, &size};
-    rd_cu_address at = (rd_cu_address)(uintptr_t)ptr;
-    /* Of what it does not know the driver says so by zeros, and no failure. */
-    if (!driver || driver->cuPointerGetAttributes(5, which, values, at) != RD_CU_SUCCESS) return RD_REACH_HOST;
-    if (managed) return ordinal < 0 ? RD_REACH_HOST : RD_REACH_GPU;
-    if (type == RD_CU_MEMORYTYPE_DEVICE) {
-        *owner = device;
-        return device == ordinal ? RD_REACH_GPU : RD_REACH_OTHER;
+    struct rd_gpu_place place = rd_gpu_locate(ptr);
+    if (!place.known) return RD_REACH_HOST;
+    if (place.managed) return ordinal < 0 ? RD_REACH_HOST : RD_REACH_GPU;
+    if (place.device) {
+        *owner = place.gpu;
+        return place.gpu == ordinal ? RD_REACH_GPU : RD_REACH_OTHER;
     }
-    bool pinned = type == RD_CU_MEMORYTYPE_HOST && at - start <= size && bytes <= size - (at - start);
+    unsigned long long offset = (uintptr_t)ptr - place.start;
+    bool pinned = offset <= place.bytes && bytes <= place.bytes - offset;
     return pinned && ordinal >= 0 ? RD_REACH_GPU : RD_REACH_HOST;
 }
 
