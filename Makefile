@@ -77,7 +77,7 @@ no-verbs:
 	@echo "  without RDMA: rdma-core's headers are not here (apt-get install libibverbs-dev)"
 
 # What says whether there is RDMA is built again when the headers come or go.
-$(call object,src/transport/registry.c tests/test_link.c tests/test_link_make.c): $(BUILD)/rdma-$(or $(VERBS_HEADERS),no)
+$(call object,src/transport/registry.c src/cli/doctor_rdma.c tests/test_link.c tests/test_link_make.c): $(BUILD)/rdma-$(or $(VERBS_HEADERS),no)
 $(BUILD)/rdma-%:
 	@mkdir -p $(@D) && rm -f $(BUILD)/rdma-* && touch $@
 

@@ -230,6 +230,7 @@ const rd_rdma_port *rd_rdma_choose(const rd_rdma_port *list, int count, const ch
 rondo_result rd_rdma_number(const char *name, const char *text, const char *device, long least, long most, long *value)
 {
     size_t known = strlen(device);
+    long said = *value;
     for (const char *at = text; at && *at;) {
         char *end;
         const char *equals = strchr(at, '='), *comma = strchr(at, ',');
@@ -240,8 +241,9 @@ rondo_result rd_rdma_number(const char *name, const char *text, const char *devi
         if (end == digits || errno || (*end && *end != ',') || number < least || number > most)
             return rd_fail(RONDO_INVALID_ARGUMENT, "%s=%.100s is not valid: a number from %ld to %ld for every RDMA "
                            "device, or a list such as mlx5_0=%ld,mlx5_1=%ld", name, text, least, most, least, most);
-        if (!listed || ((size_t)(equals - at) == known && !strncmp(at, device, known))) *value = number;
+        if (!listed || ((size_t)(equals - at) == known && !strncmp(at, device, known))) said = number;
         at = *end ? end + 1 : end;
     }
+    *value = said;
     return RONDO_SUCCESS;
 }

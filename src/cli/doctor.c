@@ -221,6 +221,7 @@ static int examine(bool json)
     if (here) rd_machine_describe(here, machine, sizeof machine);
     else rd_find(f, "links", "machine", RD_LEVEL_MISSING, "mount /sys", "%s", rd_last_error());
     rd_doctor_links(f, loaded ? &settings : NULL);
+    rd_doctor_rdma(f, loaded ? &settings : NULL);
     rd_doctor_self_test(f);
     rd_doctor_limits(f, loaded ? &settings : NULL);
     rd_doctor_kernel(f);

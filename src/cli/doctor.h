@@ -4,6 +4,7 @@
  *
  *   doctor.c         the command: runs the checks, prints what they found, and every setting
  *   doctor_links.c   shared memory, sleeping, sockets, network interfaces; an all-reduce over each
+ *   doctor_rdma.c    RDMA devices: ports, addresses, which one would be used and why
  *   doctor_limits.c  limits of this process and machine, kernel, libraries
  *
  * What ranks called last is in flight.h.
@@ -40,6 +41,7 @@ void rd_find(rd_findings *findings, const char *section, const char *name, rd_le
              const char *format, ...) __attribute__((format(printf, 6, 7)));
 
 void rd_doctor_links(rd_findings *findings, const rd_settings *settings);
+void rd_doctor_rdma(rd_findings *findings, const rd_settings *settings);
 void rd_doctor_self_test(rd_findings *findings);
 /* settings: NULL when none can be in force. */
 void rd_doctor_limits(rd_findings *findings, const rd_settings *settings);
