@@ -105,14 +105,26 @@ RONDO_API void rondo_sampler_destroy(rondo_sampler *sampler);
  * Gradients. `gradient` points to the caller's pointer to the gradient. Where that is NULL at create, it becomes a
  * *view*: zeroed memory within the bucket, of the library's, from where the gradient is sent without a copy. Any other
  * pointer is the caller's memory; the gradient is copied from there and back. The pointer may be replaced at any time
- * outside of ready to wait: the library looks at it at each ready and at each wait, overwrites only NULL and pointers to
- * its own views, and rondo_ddp_view() says where the view is. So always use *gradient, not a copy of that pointer from
- * before a wait.
+ * outside of ready to wait: the library looks at it at each ready and at each wait, overwrites only NULL and pointers
+ * to its own views, and rondo_ddp_view() says where the view is. So always use *gradient, not a copy of that pointer
+ * from before a wait.
  *
  * Gradients that do not come. Without find_unused every parameter must be ready before wait; else wait fails on all
  * ranks with RONDO_INVALID_USAGE and names the parameter and the rank, and so does every later call (the next forward).
  * With find_unused a parameter counts as zero on a rank where it was not ready since the last synchronised step,
  * whatever its gradient holds. Where it was not ready on any rank, its gradient is left as it is, everywhere.
+ *
+ * GPU memory. Where comm uses a GPU, parameters, buffers and gradients may each lie in that GPU's memory, in managed or
+ * pinned memory, or in plain memory of the host; some ranks may use GPUs and others not. Buckets, and with them views,
+ * lie in GPU memory if the data of any parameter does. Calls count with what CUDA's legacy stream was given before
+ * them: so ready may be called while kernels still work on that gradient, in the legacy stream or in streams that it
+ * waits for (not those made by cudaStreamNonBlocking: let the legacy stream wait for an event of theirs first). ready
+ * does not wait for them, unless there is something that the library works out itself; wait does. Averages and sums are
+ * added up by the GPU. What the library works out itself, compression, the shares of WEIGHTED, the division of
+ * JOIN_ACTIVE where a rank has joined, clipping and BUFFERS_MEAN, it works out on the host, with the same bits as
+ * there: these fetch from the GPU what they read, and bring back what they write; and compressed gradients travel from
+ * host to host. All that costs about as long as it takes to copy the gradients so often; a hook with kernels of its own
+ * need not pay it.
  *
  * A failure of the communicator stays: every later call returns it, with the same text. */
 
@@ -161,7 +173,8 @@ typedef enum rondo_ddp_compression {
 typedef struct rondo_ddp_bucket {
     size_t size; /* sizeof(rondo_ddp_bucket) */
     int index, buckets;
-    void *data; /* count elements: this rank's gradients, then the result */
+    void *data; /* count elements: this rank's gradients, then the result; where views are, perhaps in GPU memory, and
+                   there ordered by CUDA's legacy stream */
     size_t count;
     rondo_dtype dtype;
 } rondo_ddp_bucket;

@@ -12,10 +12,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define GPU(function, ...)                                                             \
-    do {                                                                               \
-        rd_cu_result gpu_result_ = rd_gpu_driver()->function(__VA_ARGS__);             \
-        CHECK(gpu_result_ == RD_CU_SUCCESS, "%s: error %u", #function, gpu_result_);   \
+#define GPU(function, ...)                                                                                             \
+    do {                                                                                                               \
+        rd_cu_result gpu_result_ = rd_gpu_driver()->function(__VA_ARGS__);                                             \
+        CHECK(gpu_result_ == RD_CU_SUCCESS, "%s: error %u", #function, gpu_result_);                                   \
     } while (0)
 
 static bool runs_on(char **argv, const char *memory)

@@ -8,8 +8,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* First in main: runs this program twice, on the host and over the simulated driver (on_cudasim.h), ends the first process,
- * and returns in those two. */
+/* First in main: runs this program twice, on the host and over the simulated driver (on_cudasim.h), ends the first
+ * process, and returns in those two. */
 void tensors_everywhere(char **argv);
 bool tensors_on_gpu(void);
 

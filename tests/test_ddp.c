@@ -101,7 +101,8 @@ static void averages(rondo_comm *comm, int rank, int n, void *context)
         OK(rondo_ddp_create(&ddp, m.tensor, 3, NULL, 0, comm, &config));
         for (int p = 0; p < 3; p++)
             for (int i = 0; i < (int)m.tensor[p].count; i++) {
-                CHECK(at(m.tensor[p].data, i) == (float)(100 * p + i), "value %d of %d is %g", i, p, (double)at(m.tensor[p].data, i));
+                CHECK(at(m.tensor[p].data, i) == (float)(100 * p + i), "value %d of %d is %g", i, p,
+                      (double)at(m.tensor[p].data, i));
                 CHECK(grad(&m, p, i) == 0, "a gradient that is not zero");
             }
         for (int step = 0; step < 4; step++) {

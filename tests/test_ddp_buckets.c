@@ -62,8 +62,8 @@ static model *make_model(void)
     CHECK(m, "no memory");
     tensors_forget();
     for (int p = 0; p < LAYERS; p++)
-        m->tensor[p] = (rondo_ddp_tensor){name[p], tensor_new(NULL, EACH * sizeof(float)), EACH, RONDO_FLOAT32,
-                                          &m->gradient[p]};
+        m->tensor[p] =
+            (rondo_ddp_tensor){name[p], tensor_new(NULL, EACH * sizeof(float)), EACH, RONDO_FLOAT32, &m->gradient[p]};
     return m;
 }
 
@@ -426,8 +426,7 @@ static void mixes(rondo_comm *comm, int rank, int n, void *context)
     for (int p = 0; p < 4; p++) {
         tensor_get(g, gradient[p], COUNT * rd_dtype_bytes(dtype[p]));
         for (size_t i = 0; i < COUNT; i++) {
-            double got = rd_ddp_get(g, i, dtype[p]),
-                   expected = (double)(i % 5) * n * (n + 1) * (2 * n + 1) / 6;
+            double got = rd_ddp_get(g, i, dtype[p]), expected = (double)(i % 5) * n * (n + 1) * (2 * n + 1) / 6;
             CHECK(fabs(got - expected) <= 0.004 * expected, "parameter %d element %zu: %g, expected %g", p, i, got,
                   expected);
         }

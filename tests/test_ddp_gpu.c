@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_ddp_gpu.c - training in GPU memory: the host's bits, memory of all kinds, ranks on GPUs and on the host together,
- * the order of CUDA streams, pointers that a rank cannot use. Over the simulated
- * driver, or with CUDASIM=off on what GPUs there are.
+ * test_ddp_gpu.c - training in GPU memory: the host's bits, memory of all kinds, ranks on GPUs and on the host
+ * together, the order of CUDA streams, pointers that a rank cannot use. Over the simulated driver, or with CUDASIM=off
+ * on what GPUs there are.
  */
 #include "gpu_kit.h"
 #include "on_cudasim.h"
@@ -14,10 +14,10 @@
 #include <unistd.h>
 
 #define OK(call) CHECK((call) == RONDO_SUCCESS, "%s", rondo_last_error(NULL))
-#define GPU(function, ...)                                                             \
-    do {                                                                               \
-        rd_cu_result gpu_result_ = rd_gpu_driver()->function(__VA_ARGS__);             \
-        CHECK(gpu_result_ == RD_CU_SUCCESS, "%s: error %u", #function, gpu_result_);   \
+#define GPU(function, ...)                                                                                             \
+    do {                                                                                                               \
+        rd_cu_result gpu_result_ = rd_gpu_driver()->function(__VA_ARGS__);                                             \
+        CHECK(gpu_result_ == RD_CU_SUCCESS, "%s: error %u", #function, gpu_result_);                                   \
     } while (0)
 
 /* ---- The host's bits ---- */
@@ -195,7 +195,8 @@ static void take_time(void *argument)
     usleep(20000);
 }
 
-/* Gradients that are still under way when ready is called; nobody waits for them, and nothing of the library's stays. */
+/* Gradients that are still under way when ready is called; nobody waits for them, and nothing of the library's stays.
+ */
 static void streams_of(rondo_comm *comm, int rank, int n, void *context)
 {
     enum { COUNT = 16 }; /* exact in bfloat16 */
@@ -343,8 +344,10 @@ int main(int argc, char **argv)
     tensors_everywhere(argv);
     alarm((unsigned)(120 * test_slowness()));
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bits_are_the_host_s),        cmocka_unit_test(every_kind_of_memory),
-        cmocka_unit_test(gpus_and_hosts),             cmocka_unit_test(gradients_may_be_under_way),
+        cmocka_unit_test(bits_are_the_host_s),
+        cmocka_unit_test(every_kind_of_memory),
+        cmocka_unit_test(gpus_and_hosts),
+        cmocka_unit_test(gradients_may_be_under_way),
         cmocka_unit_test(pointers_that_cannot_be_used),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

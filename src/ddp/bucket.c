@@ -91,8 +91,8 @@ static rondo_result allocate(const rondo_ddp *ddp, layout *l)
         rd_ddp_bucket *bucket = &l->bucket[b];
         size_t elements = bucket->count + bucket->marks;
         bucket->data = l->slab + wide;
-        bucket->mark = l->marks ? (unsigned char *)l->marks + marks
-                                : bucket->data + bucket->count * rd_dtype_bytes(bucket->dtype);
+        bucket->mark =
+            l->marks ? (unsigned char *)l->marks + marks : bucket->data + bucket->count * rd_dtype_bytes(bucket->dtype);
         marks += whole_lines(bucket->marks * rd_dtype_bytes(bucket->dtype));
         wide += whole_lines(elements * rd_dtype_bytes(bucket->dtype));
         if (!is_compressed(ddp, bucket->dtype)) continue;

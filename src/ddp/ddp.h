@@ -77,7 +77,7 @@ struct rondo_ddp {
     unsigned char *narrow;  /* the same, compressed; NULL without */
     void *marks;            /* beside it, where it is GPU memory; else NULL */
     rd_ddp_gpu gpu;
-    bool on_gpu; /* buckets lie in GPU memory: some parameter does */
+    bool on_gpu;            /* buckets lie in GPU memory: some parameter does */
     int *members;           /* of all of them, one after the other */
     int *order;             /* of the parameters, by which the buckets were made */
     int buckets, next;      /* next: the first bucket that has not been launched; they go in order */
@@ -161,8 +161,8 @@ rondo_result rd_ddp_alloc_host(const rondo_ddp *ddp, size_t bytes, void **ptr);
 void rd_ddp_free_host(const rondo_ddp *ddp, void *ptr);
 bool rd_ddp_is_device(const rondo_ddp *ddp, const void *ptr);
 /* Whether this rank can use it; else names it: "FUNCTION: parameter 3 'w': data is ...". NULL is fine. */
-rondo_result rd_ddp_check_memory(const rondo_ddp *ddp, const char *where, const char *kind, int index,
-                                 const char *name, const char *what, const void *ptr);
+rondo_result rd_ddp_check_memory(const rondo_ddp *ddp, const char *where, const char *kind, int index, const char *name,
+                                 const char *what, const void *ptr);
 /* Behind what CUDA's legacy stream was given; later: perhaps done only when rd_ddp_copied returns, or when what comes
  * behind it there begins. */
 rondo_result rd_ddp_copy(const rondo_ddp *ddp, void *to, const void *from, size_t bytes);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * memory.c - what tensors lie in, and passes and copies over it. Without a GPU these are memcpy and a plain loop. With one,
- * copies are given to CUDA's legacy stream, behind the caller's kernels; and what the library works out itself, it works
- * out on the host, over parts that it fetches and brings back, with the same bits as on the host.
+ * memory.c - what tensors lie in, and passes and copies over it. Without a GPU these are memcpy and a plain loop. With
+ * one, copies are given to CUDA's legacy stream, behind the caller's kernels; and what the library works out itself, it
+ * works out on the host, over parts that it fetches and brings back, with the same bits as on the host.
  */
 #include "base/dtype.h"
 #include "base/status.h"
@@ -22,8 +22,10 @@ static rd_cu_address address(const void *ptr)
     return (rd_cu_address)(uintptr_t)ptr;
 }
 
+/* In a forked child there is no driver, and the GPU is the parent's. */
 static rondo_result push(const rd_ddp_gpu *gpu)
 {
+    RD_TRY(rd_gpu_require());
     return RD_GPU(gpu->ordinal, cuCtxPushCurrent, gpu->context);
 }
 
@@ -61,7 +63,7 @@ void rd_ddp_close_gpu(rondo_ddp *ddp)
 {
     if (ddp->gpu.ordinal < 0 || !ddp->gpu.context) return;
     rd_ddp_free_host(ddp, ddp->gpu.stage);
-    rd_gpu_driver()->cuDevicePrimaryCtxRelease(ddp->gpu.ordinal);
+    if (rd_gpu_driver()) rd_gpu_driver()->cuDevicePrimaryCtxRelease(ddp->gpu.ordinal);
 }
 
 /* Where there is a GPU, pinned: so a copy from there to the GPU waits for nobody. */
@@ -74,8 +76,8 @@ rondo_result rd_ddp_alloc_host(const rondo_ddp *ddp, size_t bytes, void **ptr)
         return RONDO_SUCCESS;
     }
     RD_TRY(push(&ddp->gpu));
-    rondo_result result =
-        RD_GPU(ddp->gpu.ordinal, cuMemHostAlloc, ptr, bytes + 1, RD_CU_MEMHOSTALLOC_PORTABLE | RD_CU_MEMHOSTALLOC_DEVICEMAP);
+    rondo_result result = RD_GPU(ddp->gpu.ordinal, cuMemHostAlloc, ptr, bytes + 1,
+                                 RD_CU_MEMHOSTALLOC_PORTABLE | RD_CU_MEMHOSTALLOC_DEVICEMAP);
     pop();
     return result;
 }
@@ -105,8 +107,8 @@ static bool is_readable(const void *ptr)
     return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1 || errno != EFAULT;
 }
 
-rondo_result rd_ddp_check_memory(const rondo_ddp *ddp, const char *where, const char *kind, int index,
-                                 const char *name, const char *what, const void *ptr)
+rondo_result rd_ddp_check_memory(const rondo_ddp *ddp, const char *where, const char *kind, int index, const char *name,
+                                 const char *what, const void *ptr)
 {
     char uses[64] = "host memory";
     if (!ddp->gpu.cuda || !ptr) return RONDO_SUCCESS;
@@ -118,10 +120,11 @@ rondo_result rd_ddp_check_memory(const rondo_ddp *ddp, const char *where, const 
                        where, kind, index, name, what, ptr, ddp->rank);
     if (!place.device || place.gpu == ddp->gpu.ordinal) return RONDO_SUCCESS;
     if (ddp->gpu.ordinal >= 0) snprintf(uses, sizeof uses, "GPU %d", ddp->gpu.ordinal);
-    return rd_fail(RONDO_INVALID_ARGUMENT,
-                   "%s: %s %d '%s': %s is %p, memory of GPU %d, and rank %d of this communicator uses %s; make one with "
-                   "config.device = %d",
-                   where, kind, index, name, what, ptr, place.gpu, ddp->rank, uses, place.gpu);
+    return rd_fail(
+        RONDO_INVALID_ARGUMENT,
+        "%s: %s %d '%s': %s is %p, memory of GPU %d, and rank %d of this communicator uses %s; make one with "
+        "config.device = %d",
+        where, kind, index, name, what, ptr, place.gpu, ddp->rank, uses, place.gpu);
 }
 
 /* Plain memory, where no kernel has been. */

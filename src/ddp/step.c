@@ -62,7 +62,8 @@ static rondo_result take(const rondo_ddp *ddp, rd_ddp_param *p, int index)
                        index, p->of.name, p->of.count, rd_dtype_name(p->of.dtype));
     size_t bytes = p->of.count * rd_dtype_bytes(p->of.dtype);
     if (bytes)
-        RD_TRY(rd_ddp_check_memory(ddp, "rondo_ddp_ready", "parameter", index, p->of.name, "gradient", *p->of.gradient));
+        RD_TRY(
+            rd_ddp_check_memory(ddp, "rondo_ddp_ready", "parameter", index, p->of.name, "gradient", *p->of.gradient));
     /* What a GPU adds up is ordered behind the copy; the CPU has to wait for it. */
     return (ddp->on_gpu ? rd_ddp_copy_later : rd_ddp_copy)(ddp, p->view, *p->of.gradient, bytes);
 }

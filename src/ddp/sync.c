@@ -117,8 +117,7 @@ static rondo_result mean_of_buffers(rondo_ddp *ddp, double total)
     double *all = malloc(count * sizeof *all), share = ddp->words[ddp->rank].since_buffers / total;
     if (!all) return rd_fail_errno("no memory for the mean of %zu elements of buffers", count);
     rondo_result result = each_float_buffer(ddp, all, share, RD_DDP_READ, add_share);
-    if (result == RONDO_SUCCESS)
-        result = rondo_all_reduce(all, all, count, RONDO_FLOAT64, RONDO_SUM, ddp->comm, NULL);
+    if (result == RONDO_SUCCESS) result = rondo_all_reduce(all, all, count, RONDO_FLOAT64, RONDO_SUM, ddp->comm, NULL);
     if (result == RONDO_SUCCESS) result = each_float_buffer(ddp, all, share, RD_DDP_WRITE, take_mean);
     free(all);
     return result;
