@@ -8,6 +8,7 @@
 #include "test.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <unistd.h>
 
 #define OK(call) CHECK((call) == RONDO_SUCCESS, "%s", rondo_last_error(NULL))
@@ -287,13 +288,14 @@ static void wrong_joins(void **state)
 /* A rank that dies is an error of wait for the others, and of every call after. */
 static void dies(rondo_comm *comm, int rank, int n, void *context)
 {
+    atomic_int *through = context; /* ranks that have made the first step */
     rondo_ddp *ddp = NULL;
     model m;
-    (void)n;
-    (void)context;
     make_model(&m, rank);
     OK(rondo_ddp_create(&ddp, m.parameter, 1, m.buffer, 2, comm, NULL));
     step(ddp, &m, 1);
+    atomic_fetch_add(through, 1);
+    while (rank == 1 && atomic_load(through) < n) usleep(1000);
     if (rank == 1) _exit(0);
     gradient(&m, 1);
     rondo_result r = rondo_ddp_ready(ddp, 0);
@@ -308,7 +310,7 @@ static void dies(rondo_comm *comm, int rank, int n, void *context)
 static void a_death_is_told(void **state)
 {
     (void)state;
-    ranks_run(3, NULL, tensors_set_up, dies, NULL);
+    ranks_run(3, NULL, tensors_set_up, dies, test_shared(sizeof(atomic_int)));
 }
 
 /* ---- Clipping, names ---- */
