@@ -7,7 +7,7 @@
 #   network red 10.1.0.1/24 a:eth0 b:eth1   a switch: the NICs get the addresses from this one on, in this order
 #   on a COMMAND...                    runs it there
 #   job a:2 b:2 -- PROGRAM...          ranks on hosts, numbered as listed; rank r's output in $tmp/rank.r; 0: all ended well
-#   nic a eth0 down | up | rate 100mbit | loss 10 | address fd00::1/64
+#   nic a eth0 down | up | unplugged | rate 100mbit | loss 10 | address fd00::1/64; nic a cbr0 bridge 172.18.0.1/16
 #   sent a eth0, received a eth0       bytes so far
 #
 # RONDO_* variables of the script reach the ranks. Everything is taken down when the script ends, however it does.
@@ -31,24 +31,25 @@ hosts_begin() {
     ip netns add "$hosts_run-switch" || { echo "FAILED  a network namespace"; exit 1; }
 }
 
-hosts_end() {
-    local rc=$? ns
-    trap - EXIT
+hosts_remove() {
+    local ns
     for ns in $(ip netns list | awk -v run="$hosts_run-" 'index($1, run) == 1 {print $1}'); do
         ip netns pids "$ns" | xargs -r kill -KILL 2>/dev/null
         ip netns del "$ns"
     done
+}
+
+hosts_end() {
+    local rc=$?
+    trap - EXIT
+    hosts_remove
     rm -rf "$tmp"
     exit $rc
 }
 
 # Takes the hosts and networks down, for another set of them in the same script.
 hosts_clear() {
-    local ns
-    for ns in $(ip netns list | awk -v run="$hosts_run-" 'index($1, run) == 1 {print $1}'); do
-        ip netns pids "$ns" | xargs -r kill -KILL 2>/dev/null
-        ip netns del "$ns"
-    done
+    hosts_remove
     ip netns add "$hosts_run-switch"
 }
 

@@ -77,11 +77,12 @@ static void every_shape(void **state)
 {
     (void)state;
     static const int shapes[][2] = {{2, 2}, {2, 3}, {3, 2}, {4, 2}, {2, 4}, {3, 3},
-                                    {1, 3}, {3, 1}, {2, 1}, {1, 2}, {4, 4}, {2, 8}};
+                                    {1, 3}, {3, 1}, {2, 1}, {1, 2}, {2, 8}};
     for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
-        for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+        for (size_t k = s % 5; k < s % 5 + 3; k += 2) { /* two kinds of links each, in turns */
+            const rondo_transport *(*const *kind)(int) = kinds[k % 5];
             int n = shapes[s][0] * shapes[s][1];
-            world_options o = shape(shapes[s][0], shapes[s][1], 1 + (int)(s + k) % 3, kinds[k][0], kinds[k][1]);
+            world_options o = shape(shapes[s][0], shapes[s][1], 1 + (int)(s + k) % 3, kind[0], kind[1]);
             world *w = opened(&o);
             uint64_t un = (uint64_t)n, counts[] = {0, 1, un - 1, un, un + 1, 1024, 1024 * un + 1, 7000 * un / 2 + 3};
             for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)

@@ -129,22 +129,21 @@ static int channels_of(const rondo_comm *comm, int stage)
     return stage != RD_RAIL || comm->hierarchy->local % channels == 0 ? 1 : channels;
 }
 
+/* This rank's place in h->order. */
+static int place_of(const rondo_comm *comm)
+{
+    int at = 0;
+    while (comm->hierarchy->order[at] != comm->rank) at++;
+    return at;
+}
+
 /* The rank `steps` further on this rank's ring of a stage. */
 static int along(const rondo_comm *comm, int stage, int steps)
 {
     const rd_hierarchy *h = comm->hierarchy;
-    int at = 0;
-    while (h->order[at] != comm->rank) at++;
-    int host = at / h->local, i = at % h->local;
+    int host = place_of(comm) / h->local, i = place_of(comm) % h->local;
     if (stage == RD_RAIL) return h->order[(host + steps + h->hosts) % h->hosts * h->local + i];
     return h->order[host * h->local + (i + steps + h->local) % h->local];
-}
-
-static int place_on_host(const rondo_comm *comm)
-{
-    int at = 0;
-    while (comm->hierarchy->order[at] != comm->rank) at++;
-    return at % comm->hierarchy->local;
 }
 
 int rd_hierarchy_edges(rondo_comm *comm, rd_edge *out, rd_edge *in)
@@ -154,7 +153,7 @@ int rd_hierarchy_edges(rondo_comm *comm, rd_edge *out, rd_edge *in)
     for (int stage = 0; h && stage < RD_OPEN; stage++)
         for (int ch = 0; ch < channels_of(comm, stage); ch++) {
             rd_edge edge = {.index = RD_MAX_CHANNELS * (1 + stage) + ch,
-                            .network = place_on_host(comm) + ch,
+                            .network = place_of(comm) % h->local + ch,
                             .slots = RING_SLOTS,
                             .slot_bytes = comm->wiring.slice_bytes};
             out[count] = in[count] = edge;
