@@ -290,7 +290,7 @@ RONDO_API rondo_result rondo_ddp_destroy(rondo_ddp *ddp);
  *                reduce      device 0 adds up all gradients; one optimizer makes the step there
  *
  * Parts are as torch.chunk makes them: ceil(samples / devices) each, the last one smaller; there may be fewer parts
- * than devices. Devices are threads with memory of their own on the host; everything is float32.
+ * than devices. Devices are threads with memory of their own, on the host or on GPUs; everything is float32.
  *
  * A trap: a model that ends in its own loss has one output per device, not per sample (one_output), and gathering gives
  * as many numbers as there are parts. Their mean is the loss of the batch only where the parts are equally large: 5
@@ -317,6 +317,14 @@ typedef struct rondo_data_parallel rondo_data_parallel;
 RONDO_API rondo_result rondo_data_parallel_create(rondo_data_parallel **dp, int devices,
                                                   const rondo_data_parallel_model *model, float *parameters,
                                                   float *gradient);
+
+/* The same on GPUs, gpus[d] for device d (a number may come more often; NULL: on the host). All pointers that the model
+ * is given are then memory of its device's GPU, which is current in its thread; kernels that it starts need not be done
+ * when it returns. The caller's parameters, gradient, input and output are to be memory that GPU gpus[0] reaches.
+ * Device 0 adds up gradients by way of the host. */
+RONDO_API rondo_result rondo_data_parallel_create_on(rondo_data_parallel **dp, int devices, const int *gpus,
+                                                     const rondo_data_parallel_model *model, float *parameters,
+                                                     float *gradient);
 
 /* input: samples (1 or more) rows; it must stay as it is until backward. output has room for a row per sample, or per
  * device with one_output. *rows (may be NULL) is the number of rows there. */

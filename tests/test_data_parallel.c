@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * test_data_parallel.c - parts as torch.chunk makes them, outputs and gradients as one device would have them, what
- * goes through device 0, and the trap of gathering scalars.
+ * goes through device 0, and the trap of gathering scalars. On the host and on GPUs.
  */
 #include "rondo_ddp.h"
+#include "tensors.h"
 #include "test.h"
 
 #include <math.h>
@@ -38,6 +39,35 @@ static void backward(void *context, int device, const float *parameters, const f
                 gradient[o * IN + i] += output_gradient[s * OUT + (size_t)o] * input[s * IN + (size_t)i];
 }
 
+/* The same on a device, whose memory may be a GPU's. */
+static void device_forward(void *context, int device, const float *parameters, const float *input, size_t samples,
+                           float *output)
+{
+    float p[PARAMETERS], in[MOST * IN], out[MOST * OUT];
+    tensor_get(p, parameters, sizeof p);
+    tensor_get(in, input, samples * IN * sizeof *in);
+    forward(context, device, p, in, samples, out);
+    tensor_put(output, out, samples * OUT * sizeof *out);
+}
+
+static void device_backward(void *context, int device, const float *parameters, const float *input, size_t samples,
+                            const float *output_gradient, float *gradient)
+{
+    float in[MOST * IN], slope[MOST * OUT], g[PARAMETERS];
+    tensor_get(in, input, samples * IN * sizeof *in);
+    tensor_get(slope, output_gradient, samples * OUT * sizeof *slope);
+    tensor_get(g, gradient, sizeof g);
+    backward(context, device, parameters, in, samples, slope, g);
+    tensor_put(gradient, g, sizeof g);
+}
+
+/* Two GPUs take turns; NULL: the host. */
+static const int *places(void)
+{
+    static const int gpus[4] = {0, 1, 0, 1};
+    return tensors_on_gpu() ? gpus : NULL;
+}
+
 static const size_t parts[][6] = {
     /* samples, devices: the parts */
     {10, 4, 3, 3, 3, 1}, {5, 4, 2, 2, 1, 0}, {5, 2, 3, 2, 0, 0},
@@ -49,20 +79,31 @@ static void matches_one_device(const size_t *part)
     size_t seen[4] = {0}, samples = part[0], rows = 0;
     int devices = (int)part[1], used = 0;
     float parameters[PARAMETERS], gradient[PARAMETERS], input[MOST * IN], output[MOST * OUT], slope[MOST * OUT];
-    rondo_data_parallel_model model = {sizeof model, PARAMETERS, IN, OUT, 0, forward, backward, seen};
+    rondo_data_parallel_model model = {sizeof model, PARAMETERS, IN, OUT, 0, device_forward, device_backward, seen};
     rondo_data_parallel *dp = NULL;
-    assert_int_equal(rondo_data_parallel_create(&dp, devices, &model, parameters, gradient), RONDO_SUCCESS);
+    tensors_forget();
+    float *its_parameters = tensor_new(NULL, sizeof parameters), *its_gradient = tensor_new(NULL, sizeof gradient),
+          *its_input = tensor_new(NULL, sizeof input), *its_output = tensor_new(NULL, sizeof output),
+          *its_slope = tensor_new(NULL, sizeof slope);
+    assert_int_equal(rondo_data_parallel_create_on(&dp, devices, places(), &model, its_parameters, its_gradient),
+                     RONDO_SUCCESS);
     for (int step = 0; step < 3; step++) {
         float expected[MOST * OUT], sums[PARAMETERS] = {0};
         for (int i = 0; i < PARAMETERS; i++) parameters[i] = (float)(i + step);
         for (size_t i = 0; i < samples * IN; i++) input[i] = (float)(i * (size_t)(step + 1));
         for (size_t i = 0; i < samples * OUT; i++) slope[i] = (float)i - 3;
         memset(gradient, 0, sizeof gradient);
-        assert_int_equal(rondo_data_parallel_forward(dp, input, samples, output, &rows), RONDO_SUCCESS);
+        tensor_put(its_parameters, parameters, sizeof parameters);
+        tensor_put(its_gradient, gradient, sizeof gradient);
+        tensor_put(its_input, input, samples * IN * sizeof *input);
+        tensor_put(its_slope, slope, samples * OUT * sizeof *slope);
+        assert_int_equal(rondo_data_parallel_forward(dp, its_input, samples, its_output, &rows), RONDO_SUCCESS);
         for (int d = 0; d < 4; d++) assert_int_equal(seen[d], part[2 + d]);
         assert_int_equal(rows, samples);
-        assert_int_equal(rondo_data_parallel_backward(dp, slope), RONDO_SUCCESS);
-        assert_int_equal(rondo_data_parallel_backward(dp, slope), RONDO_INVALID_USAGE);
+        assert_int_equal(rondo_data_parallel_backward(dp, its_slope), RONDO_SUCCESS);
+        assert_int_equal(rondo_data_parallel_backward(dp, its_slope), RONDO_INVALID_USAGE);
+        tensor_get(output, its_output, samples * OUT * sizeof *output);
+        tensor_get(gradient, its_gradient, sizeof gradient);
         size_t ignored[1];
         forward(ignored, 0, parameters, input, samples, expected);
         backward(NULL, 0, parameters, input, samples, slope, sums);
@@ -156,13 +197,45 @@ static void wrong_arguments_are_named(void **state)
     rondo_data_parallel_destroy(NULL);
 }
 
-int main(void)
+/* Memory that a device cannot use is named. */
+static void wrong_memory_is_named(void **state)
 {
+    (void)state;
+    size_t seen[4];
+    float plain[MOST * IN] = {0};
+    rondo_data_parallel_model model = {sizeof model, PARAMETERS, IN, OUT, 0, device_forward, device_backward, seen};
+    rondo_data_parallel *dp = NULL;
+    if (!tensors_on_gpu()) return;
+    tensors_forget();
+    float *good = tensor_new(NULL, sizeof plain);
+    assert_int_equal(rondo_data_parallel_create_on(&dp, 2, places(), &model, good, plain), RONDO_INVALID_ARGUMENT);
+    assert_non_null(strstr(rondo_last_error(NULL), "rondo_data_parallel_create: gradient is "));
+    assert_non_null(strstr(rondo_last_error(NULL), "it must be memory that GPU 0 reaches"));
+    assert_int_equal(rondo_data_parallel_create_on(&dp, 2, (int[]){1, 0}, &model, good, good), RONDO_INVALID_ARGUMENT);
+    assert_non_null(strstr(rondo_last_error(NULL), "memory of GPU 0; it must be memory that GPU 1 reaches"));
+    assert_int_equal(rondo_data_parallel_create(&dp, 2, &model, good, plain), RONDO_INVALID_ARGUMENT);
+    assert_non_null(strstr(rondo_last_error(NULL), "parameters is "));
+    assert_int_equal(rondo_data_parallel_create_on(&dp, 2, (int[]){0, 77}, &model, good, good), RONDO_INVALID_ARGUMENT);
+    assert_non_null(strstr(rondo_last_error(NULL), "device 1 is to be on GPU 77; this process sees "));
+    assert_int_equal(rondo_data_parallel_create_on(&dp, 2, (int[]){0, -1}, &model, good, good), RONDO_INVALID_ARGUMENT);
+    assert_null(dp);
+    assert_int_equal(rondo_data_parallel_create_on(&dp, 2, places(), &model, good, good), RONDO_SUCCESS);
+    assert_int_equal(rondo_data_parallel_forward(dp, plain, 4, good, NULL), RONDO_INVALID_ARGUMENT);
+    assert_non_null(strstr(rondo_last_error(NULL), "rondo_data_parallel_forward: input is "));
+    rondo_data_parallel_destroy(dp);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    tensors_everywhere(argv);
+    tensors_set_up(0, NULL);
     alarm(60);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_do_what_one_would),
         cmocka_unit_test(gathered_scalars_are_one_per_device),
         cmocka_unit_test(wrong_arguments_are_named),
+        cmocka_unit_test(wrong_memory_is_named),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,8 +7,8 @@
 #include "base/status.h"
 #include "ddp/devices.h"
 
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { MOST_DEVICES = 64 };
 
@@ -18,6 +18,7 @@ struct rondo_data_parallel {
     float *output;                /* the caller's, in forward */
     const float *output_gradient; /* and in backward */
     bool forwarded;
+    rd_round round; /* what devices work in */
     int64_t began, step_ns, waited_ns;
 };
 
@@ -42,24 +43,43 @@ static rondo_result check(int devices, const rondo_data_parallel_model *m, const
     return RONDO_SUCCESS;
 }
 
-rondo_result rondo_data_parallel_create(rondo_data_parallel **dp, int devices, const rondo_data_parallel_model *model,
-                                        float *parameters, float *gradient)
+/* Device 0's are the caller's. */
+static rondo_result open_device(rd_device *device, size_t parameters, int gpu)
+{
+    RD_TRY(rd_place_open(&device->place, gpu, device->number));
+    device->held = 2 * parameters * sizeof(float);
+    if (device->number == 0) return RONDO_SUCCESS;
+    RD_TRY(rd_place_alloc(&device->place, &device->parameters, parameters));
+    return rd_place_alloc(&device->place, &device->gradient, parameters);
+}
+
+/* The caller's memory, from device 0. */
+static rondo_result reaches(const rondo_data_parallel *dp, const char *where, const char *what, const float *ptr)
+{
+    return rd_place_check(&dp->all.device[0].place, where, what, ptr);
+}
+
+rondo_result rondo_data_parallel_create_on(rondo_data_parallel **dp, int devices, const int *gpus,
+                                           const rondo_data_parallel_model *model, float *parameters, float *gradient)
 {
     if (!dp) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_data_parallel_create: dp is NULL");
     RD_TRY(check(devices, model, parameters, gradient));
+    for (int d = 0; gpus && d < devices; d++)
+        if (gpus[d] < 0)
+            return rd_fail(RONDO_INVALID_ARGUMENT,
+                           "rondo_data_parallel_create_on: gpus[%d] is %d; it must be the number of a GPU, from 0", d,
+                           gpus[d]);
     rondo_data_parallel *made = calloc(1, sizeof *made);
     if (!made) return rd_fail_errno("rondo_data_parallel_create: no memory");
+    for (int d = 0; d < MOST_DEVICES; d++) made->all.device[d].place.gpu = -1;
     made->model = *model;
     rondo_result result = rd_devices_start(&made->all, devices);
-    for (int d = 0; d < devices && result == RONDO_SUCCESS; d++) {
-        rd_device *device = &made->all.device[d];
-        device->parameters = d ? malloc(model->parameters * sizeof(float)) : parameters;
-        device->gradient = d ? malloc(model->parameters * sizeof(float)) : gradient;
-        device->held = 2 * model->parameters * sizeof(float);
-        if (!device->parameters || !device->gradient)
-            result = rd_fail_errno("rondo_data_parallel_create: no memory for %zu parameters on device %d",
-                                   model->parameters, d);
-    }
+    made->all.device[0].parameters = parameters;
+    made->all.device[0].gradient = gradient;
+    for (int d = 0; d < devices && result == RONDO_SUCCESS; d++)
+        result = open_device(&made->all.device[d], model->parameters, gpus ? gpus[d] : -1);
+    if (result == RONDO_SUCCESS) result = reaches(made, "rondo_data_parallel_create", "parameters", parameters);
+    if (result == RONDO_SUCCESS) result = reaches(made, "rondo_data_parallel_create", "gradient", gradient);
     if (result == RONDO_SUCCESS)
         *dp = made;
     else
@@ -67,17 +87,31 @@ rondo_result rondo_data_parallel_create(rondo_data_parallel **dp, int devices, c
     return result;
 }
 
+rondo_result rondo_data_parallel_create(rondo_data_parallel **dp, int devices, const rondo_data_parallel_model *model,
+                                        float *parameters, float *gradient)
+{
+    return rondo_data_parallel_create_on(dp, devices, NULL, model, parameters, gradient);
+}
+
+static void free_batch(rd_device *device)
+{
+    rd_place_free(&device->place, device->input);
+    rd_place_free(&device->place, device->output);
+    rd_place_free(&device->place, device->output_gradient);
+    device->input = device->output = device->output_gradient = NULL;
+    device->room = 0;
+}
+
 void rondo_data_parallel_destroy(rondo_data_parallel *dp)
 {
     if (!dp) return;
     rd_devices_stop(&dp->all);
-    for (int d = 1; d < dp->all.count; d++) {
+    for (int d = 0; d < dp->all.count; d++) {
         rd_device *device = &dp->all.device[d];
-        free(device->parameters);
-        free(device->gradient);
-        free(device->input);
-        free(device->output);
-        free(device->output_gradient);
+        if (d) rd_place_free(&device->place, device->parameters);
+        if (d) rd_place_free(&device->place, device->gradient);
+        free_batch(device);
+        rd_place_close(&device->place);
     }
     free(dp);
 }
@@ -93,26 +127,22 @@ static rondo_result grow(const rondo_data_parallel *dp, rd_device *device, size_
 {
     const rondo_data_parallel_model *m = &dp->model;
     if (device->number == 0 || samples <= device->room) return RONDO_SUCCESS;
-    size_t rows = rows_of(dp, samples);
-    float *input = realloc(device->input, samples * m->inputs * sizeof *input);
-    if (input) device->input = input;
-    float *output = realloc(device->output, rows * m->outputs * sizeof *output);
-    if (output) device->output = output;
-    float *gradient = realloc(device->output_gradient, rows * m->outputs * sizeof *gradient);
-    if (gradient) device->output_gradient = gradient;
-    if (!input || !output || !gradient)
-        return rd_fail_errno("rondo_data_parallel_forward: no memory for %zu samples on device %d", samples,
-                             device->number);
+    size_t outputs = rows_of(dp, samples) * m->outputs;
+    free_batch(device);
+    RD_TRY(rd_place_alloc(&device->place, &device->input, samples * m->inputs));
+    RD_TRY(rd_place_alloc(&device->place, &device->output, outputs));
+    RD_TRY(rd_place_alloc(&device->place, &device->output_gradient, outputs));
     device->room = samples;
     return RONDO_SUCCESS;
 }
 
 /* From device 0 to another, or back. */
-static void copy(rd_device *from, rd_device *to, const float *source, float *target, size_t count)
+static rondo_result copy(rd_device *from, rd_device *to, const float *source, float *target, size_t count)
 {
-    memcpy(target, source, count * sizeof *target);
+    RD_TRY(rd_place_copy(&to->place, target, source, count));
     from->out += count * sizeof *target;
     to->in += count * sizeof *target;
+    return RONDO_SUCCESS;
 }
 
 static rondo_result split(rondo_data_parallel *dp, const float *input, size_t samples)
@@ -149,9 +179,42 @@ static void forward(rd_device *device, void *context)
 static void backward(rd_device *device, void *context)
 {
     const rondo_data_parallel *dp = context;
-    if (device->number) memset(device->gradient, 0, dp->model.parameters * sizeof *device->gradient);
+    if (device->number) device->failed = rd_place_zero(&device->place, device->gradient, dp->model.parameters);
+    if (device->failed != RONDO_SUCCESS) return;
     dp->model.backward(dp->model.context, device->number, device->parameters, device->rows, device->samples,
                        device->number ? device->output_gradient : dp->output_gradient, device->gradient);
+}
+
+/* On the device's thread, with its GPU current, until what that was given is done. */
+static void at_its_place(rd_device *device, void *context)
+{
+    rondo_data_parallel *dp = context;
+    device->failed = rd_place_enter(&device->place);
+    if (device->failed == RONDO_SUCCESS) {
+        dp->round(device, dp);
+        rondo_result left = rd_place_leave(&device->place);
+        if (device->failed == RONDO_SUCCESS) device->failed = left;
+    }
+    if (device->failed != RONDO_SUCCESS) snprintf(device->error, sizeof device->error, "%s", rondo_last_error(NULL));
+}
+
+static rondo_result run(rondo_data_parallel *dp, rd_round round)
+{
+    dp->round = round;
+    dp->waited_ns += rd_devices_run(&dp->all, at_its_place, dp);
+    for (int d = 0; d < dp->all.used; d++) {
+        const rd_device *device = &dp->all.device[d];
+        if (device->failed != RONDO_SUCCESS)
+            return rd_fail(device->failed, "rondo_data_parallel: device %d: %s", d, device->error);
+    }
+    return RONDO_SUCCESS;
+}
+
+/* The caller's kernels on device 0, whose results other devices are to be given. */
+static rondo_result finish_caller_s(const rondo_data_parallel *dp)
+{
+    RD_TRY(rd_place_enter(&dp->all.device[0].place));
+    return rd_place_leave(&dp->all.device[0].place);
 }
 
 rondo_result rondo_data_parallel_forward(rondo_data_parallel *dp, const float *input, size_t samples, float *output,
@@ -162,24 +225,28 @@ rondo_result rondo_data_parallel_forward(rondo_data_parallel *dp, const float *i
                        "rondo_data_parallel_forward: dp %p, input %p, output %p, %zu samples; none may be NULL "
                        "or 0",
                        (void *)dp, (const void *)input, (void *)output, samples);
+    RD_TRY(reaches(dp, "rondo_data_parallel_forward", "input", input));
+    RD_TRY(reaches(dp, "rondo_data_parallel_forward", "output", output));
     const rondo_data_parallel_model *m = &dp->model;
     rd_device *first = dp->all.device;
     size_t row = 0, sample = 0;
     dp->began = rd_now();
     dp->forwarded = false;
+    RD_TRY(finish_caller_s(dp));
     RD_TRY(split(dp, input, samples));
     for (int d = 0; d < dp->all.used; d++) {
         rd_device *device = &dp->all.device[d];
-        if (d) copy(first, device, input + sample * m->inputs, device->input, device->samples * m->inputs);
-        if (d) copy(first, device, first->parameters, device->parameters, m->parameters);
+        if (d) RD_TRY(copy(first, device, input + sample * m->inputs, device->input, device->samples * m->inputs));
+        if (d) RD_TRY(copy(first, device, first->parameters, device->parameters, m->parameters));
         sample += device->samples;
     }
     dp->output = output;
-    dp->waited_ns = rd_devices_run(&dp->all, forward, dp);
+    dp->waited_ns = 0;
+    RD_TRY(run(dp, forward));
     for (int d = 0; d < dp->all.used; d++) {
         rd_device *device = &dp->all.device[d];
         size_t count = rows_of(dp, device->samples);
-        if (d) copy(device, first, device->output, output + row * m->outputs, count * m->outputs);
+        if (d) RD_TRY(copy(device, first, device->output, output + row * m->outputs, count * m->outputs));
         row += count;
     }
     dp->forwarded = true;
@@ -188,12 +255,13 @@ rondo_result rondo_data_parallel_forward(rondo_data_parallel *dp, const float *i
 }
 
 /* On device 0, which alone has room for the sum. */
-static void add_gradient(rondo_data_parallel *dp, rd_device *device)
+static rondo_result add_gradient(rondo_data_parallel *dp, rd_device *device)
 {
     rd_device *first = dp->all.device;
-    for (size_t i = 0; i < dp->model.parameters; i++) first->gradient[i] += device->gradient[i];
+    RD_TRY(rd_place_add(&first->place, first->gradient, device->gradient, dp->model.parameters));
     device->out += dp->model.parameters * sizeof(float);
     first->in += dp->model.parameters * sizeof(float);
+    return RONDO_SUCCESS;
 }
 
 rondo_result rondo_data_parallel_backward(rondo_data_parallel *dp, const float *output_gradient)
@@ -204,16 +272,20 @@ rondo_result rondo_data_parallel_backward(rondo_data_parallel *dp, const float *
     if (!dp->forwarded)
         return rd_fail(RONDO_INVALID_USAGE,
                        "rondo_data_parallel_backward: there was no forward before; call one for each backward");
+    RD_TRY(reaches(dp, "rondo_data_parallel_backward", "output_gradient", output_gradient));
+    RD_TRY(finish_caller_s(dp));
     size_t row = 0, outputs = dp->model.outputs;
     for (int d = 0; d < dp->all.used; d++) {
         rd_device *device = &dp->all.device[d];
         size_t count = rows_of(dp, device->samples);
-        if (d) copy(dp->all.device, device, output_gradient + row * outputs, device->output_gradient, count * outputs);
+        if (d)
+            RD_TRY(copy(dp->all.device, device, output_gradient + row * outputs, device->output_gradient,
+                        count * outputs));
         row += count;
     }
     dp->output_gradient = output_gradient;
-    dp->waited_ns += rd_devices_run(&dp->all, backward, dp);
-    for (int d = 1; d < dp->all.used; d++) add_gradient(dp, &dp->all.device[d]);
+    RD_TRY(run(dp, backward));
+    for (int d = 1; d < dp->all.used; d++) RD_TRY(add_gradient(dp, &dp->all.device[d]));
     dp->step_ns = rd_now() - dp->began;
     dp->forwarded = false;
     return RONDO_SUCCESS;

@@ -14,7 +14,7 @@
  *   memory.c   GPU memory: what a pointer is, copies, passes over parts
  *   convert.c  element types
  *
- * sampler.c and data_parallel.c with devices.c are by themselves.
+ * sampler.c and data_parallel.c with devices.c and places.c are by themselves.
  */
 #ifndef RD_DDP_DDP_H
 #define RD_DDP_DDP_H

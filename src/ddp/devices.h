@@ -6,6 +6,7 @@
 #ifndef RD_DDP_DEVICES_H
 #define RD_DDP_DEVICES_H
 
+#include "ddp/places.h"
 #include "rondo_ddp.h"
 
 #include <pthread.h>
@@ -15,6 +16,9 @@ typedef struct rd_devices rd_devices;
 
 typedef struct rd_device {
     int number;
+    rd_place place;
+    rondo_result failed; /* in the last round; its text is the device's thread's */
+    char error[512];
     float *parameters, *gradient;            /* device 0: the caller's */
     float *input, *output, *output_gradient; /* room for `room` samples; device 0: unused */
     const float *rows;                       /* its part of the input */
