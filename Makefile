@@ -322,17 +322,17 @@ tsan:
 	@tests/run.sh build/tsan
 
 # What runs over the simulated driver, in each of these builds.
-SIM_TESTS = $(filter $(foreach kind,cudasim gpu device kernels ddp,$(BUILD)/tests/test_$(kind)%),$(TESTS))
+SIM_TESTS = $(filter $(foreach kind,cudasim gpu device kernels ddp data_parallel,$(BUILD)/tests/test_$(kind)%),$(TESTS))
 cudasim-tests: $(BUILD)/librondo.so $(BUILD)/rondo $(SIM_TESTS) $(SIM)/libcuda.so.1 $(SIM)/images
 check-cudasim:
 	@for kind in plain asan ubsan tsan; do $(MAKE) --no-print-directory check-cudasim-$$kind || exit 1; done
 check-cudasim-plain: cudasim-tests
-	@ONLY='test_(cudasim|gpu|device|kernels|ddp)' tests/run.sh $(BUILD)
+	@ONLY='test_(cudasim|gpu|device|kernels|ddp|data_parallel)' tests/run.sh $(BUILD)
 check-gpu: cudasim-tests
 	@CUDASIM=off ONLY='test_(gpu|device|kernels|ddp)' tests/run.sh $(BUILD)
 check-cudasim-asan check-cudasim-ubsan check-cudasim-tsan: check-cudasim-%:
 	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/$* OPT=-O1 KERNEL_OPT=-O1 SAN="$(SAN_$*)" cudasim-tests
-	@ONLY='test_(cudasim|gpu|device|kernels|ddp)' tests/run.sh build/$*
+	@ONLY='test_(cudasim|gpu|device|kernels|ddp|data_parallel)' tests/run.sh build/$*
 
 lint:
 	@$(MAKE) --no-print-directory deps NEED="clang cppcheck"
