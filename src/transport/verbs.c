@@ -70,61 +70,13 @@ static uint64_t number_near(uint64_t near, uint32_t bits)
     return near + (uint64_t)(int64_t)away;
 }
 
-/* ---- The end of a link ---- */
-
-/* Nothing ever comes over the socket but its end. */
-static void look_at_socket(rd_verbs_end *end)
-{
-    char byte;
-    if (end->gone || end->socket < 0) return;
-    ssize_t got = recv(end->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    end->gone = got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
-    end->gone_at = end->gone ? rd_now() : 0;
-}
-
-static const char *cause_of(enum ibv_wc_status status)
-{
-    switch (status) {
-    case IBV_WC_RETRY_EXC_ERR:
-        return "the peer acknowledged nothing, however often it was sent: its process or host is gone, a port is down, or "
-               "the network drops packets (RONDO_RDMA_TIMEOUT sets how long that is tried)";
-    case IBV_WC_RNR_RETRY_EXC_ERR: return "the peer had no receive posted, which is a bug, or it is another program";
-    case IBV_WC_REM_ACCESS_ERR: return "the peer's device refused the key or the address: its memory is no longer registered";
-    case IBV_WC_REM_OP_ERR: return "the peer's device could not carry it out";
-    case IBV_WC_REM_INV_REQ_ERR: return "the peer's device takes it for invalid";
-    case IBV_WC_LOC_PROT_ERR: return "this device may not read the memory: it is no longer registered";
-    case IBV_WC_LOC_QP_OP_ERR: return "this device could not send: its port is down, or its address is gone";
-    case IBV_WC_WR_FLUSH_ERR: return "the queue pair failed before";
-    default: return "see the device's manual";
-    }
-}
-
-/* A peer that has closed fails what is still under way; that is its end, and no fault. */
-static void broken(rd_verbs_end *end, const char *what, const char *cause)
-{
-    if (end->ended != RONDO_LINK_OK) return;
-    look_at_socket(end);
-    end->ended = end->gone ? RONDO_LINK_CLOSED : RONDO_LINK_BROKEN;
-    snprintf(end->reason, sizeof end->reason, "the RDMA connection %s rank %d at %s failed: %s: %s",
-             end->side == RD_SENDER ? "to" : "from", end->link.peer, end->where, what, cause);
-}
-
-static void completed_badly(rd_verbs_end *end, const rd_verbs_rail *rail, const struct ibv_wc *wc)
-{
-    char what[160];
-    rd_verbs_device_news(rail->device);
-    snprintf(what, sizeof what, "%s port %d says \"%s\" (vendor code %#x)", rail->device->name, rail->port.port,
-             rd_verbs_lib()->wc_status_str(wc->status), wc->vendor_err);
-    broken(end, what, cause_of(wc->status));
-}
-
 /* ---- What comes ---- */
 
 static void stray(rd_verbs_end *end, uint32_t bits)
 {
     char what[64];
     snprintf(what, sizeof what, "it brought %#x out of order", bits);
-    broken(end, what, "another program, or a bug");
+    rd_verbs_broken(end, what, "another program, or a bug");
 }
 
 /* At the receiver: a slice, or notice of one. */
@@ -165,16 +117,16 @@ static void absorb(rd_verbs_end *end, rd_verbs_rail *rail)
     int n;
     do {
         n = ibv_poll_cq(rail->cq, 16, wcs);
-        if (n < 0) return broken(end, "the completion queue cannot be read", "see the device's manual");
+        if (n < 0) return rd_verbs_broken(end, "the completion queue cannot be read", "see the device's manual");
         for (int i = 0; i < n; i++) {
             const struct ibv_wc *wc = &wcs[i];
             if (wc->status != IBV_WC_SUCCESS) {
-                completed_badly(end, rail, wc);
+                rd_verbs_completed_badly(end, rail, wc);
             } else if (!(wc->opcode & IBV_WC_RECV)) {
                 rail->done = wc->wr_id;
             } else {
                 uint32_t bits = be32toh(wc->imm_data);
-                if (!rd_rail_expect(rail)) broken(end, "a receive was refused", strerror(errno));
+                if (!rd_rail_expect(rail)) rd_verbs_broken(end, "a receive was refused", strerror(errno));
                 if (end->side == RD_RECEIVER) slice_came(end, rail, bits);
                 else mail_came(end, bits);
             }
@@ -193,7 +145,7 @@ static void absorb_all(rd_verbs_end *end)
 static bool post(rd_verbs_end *end, rd_verbs_rail *rail, const rd_rail_write *write)
 {
     if (rd_rail_post(rail, write)) return true;
-    broken(end, "a write was refused", strerror(errno));
+    rd_verbs_broken(end, "a write was refused", strerror(errno));
     return false;
 }
 
@@ -411,7 +363,7 @@ static rondo_link_result verbs_poll(rondo_link *link, uint64_t *count)
     if (move(end)) end->idle = 0;
     else if (++end->idle % IDLE_LOOKS == 0) {
         give_notice(end);
-        look_at_socket(end);
+        rd_verbs_look_at_socket(end);
     }
     bool over = end->gone && rd_now() - end->gone_at > LAST_WORDS_NS;
     if (over) move(end);
@@ -434,7 +386,7 @@ static rondo_link_result verbs_arm(rondo_link *link, rondo_bell *bell, uint64_t 
     if (end->socket >= 0 && rd_bell_watch(bell, end->socket, EPOLLIN | EPOLLRDHUP) != RONDO_SUCCESS)
         return RONDO_LINK_BROKEN;
     give_notice(end);
-    look_at_socket(end);
+    rd_verbs_look_at_socket(end);
     rondo_link_result result = verbs_poll(link, &count);
     return result != RONDO_LINK_OK || count > seen || end->gone ? RONDO_LINK_OK : RONDO_LINK_AGAIN;
 }
@@ -456,7 +408,7 @@ static rondo_link_result verbs_withdraw(rondo_link *link)
     bool lent = false;
     for (uint64_t slice = end->counted; slice < end->handed; slice++) lent = lent || frame_of(end, slice)->region;
     for (int i = 0; lent && i < end->rail_count; i++) rd_rail_stop(&end->rails[i]);
-    broken(end, "its memory was taken back", "a call ended early");
+    rd_verbs_broken(end, "its memory was taken back", "a call ended early");
     return RONDO_LINK_OK;
 }
 
@@ -479,7 +431,7 @@ static void flush(rd_verbs_end *end)
         while (rail->done < rail->posted && end->ended == RONDO_LINK_OK && rd_now() < deadline) {
             if (!asked && rd_rail_has_room(rail)) asked = post(end, rail, &last);
             absorb(end, rail);
-            look_at_socket(end);
+            rd_verbs_look_at_socket(end);
             if (end->gone) return;
             sched_yield();
         }

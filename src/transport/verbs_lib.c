@@ -5,6 +5,7 @@
 #include "base/status.h"
 
 #include <dlfcn.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <string.h>
 
@@ -13,7 +14,8 @@
 static pthread_mutex_t loading = PTHREAD_MUTEX_INITIALIZER;
 RD_HOLD_AT_FORK(loading)
 static rd_verbs_calls calls;
-static bool loaded, fork_safe;
+static atomic_bool loaded;
+static bool fork_safe;
 enum { UNNEEDED = 2 /* IBV_FORK_UNNEEDED, which older headers lack */ };
 
 static rondo_result load(void)
@@ -53,9 +55,10 @@ bool rd_verbs_fork_safe(void)
 
 const rd_verbs_calls *rd_verbs_lib(void)
 {
+    if (atomic_load_explicit(&loaded, memory_order_acquire)) return &calls;
     pthread_mutex_lock(&loading);
-    if (!loaded) loaded = load() == RONDO_SUCCESS;
-    bool there = loaded;
+    bool there = atomic_load_explicit(&loaded, memory_order_relaxed) || load() == RONDO_SUCCESS;
+    if (there) atomic_store_explicit(&loaded, true, memory_order_release);
     pthread_mutex_unlock(&loading);
     return there ? &calls : NULL;
 }

@@ -2,6 +2,7 @@
  *
  * verbs_link.h - one end of a link over RDMA, for the files that it is made of:
  *   verbs.c         moving slices: what crosses, in which order, and when it counts
+ *   verbs_end.c     how a link ends, in words
  *   verbs_make.c    making the two ends
  *   verbs_rail.c    a queue pair
  *   verbs_device.c  a device
@@ -92,6 +93,12 @@ static inline rd_verbs_rail *rd_verbs_rail_of(rd_verbs_end *end, uint64_t slice)
 {
     return &end->rails[slice % (uint64_t)end->rail_count];
 }
+
+/* Sets `gone` when the peer has closed: nothing ever comes over the socket but its end. */
+void rd_verbs_look_at_socket(rd_verbs_end *end);
+/* The link fails, unless it has ended already; of a peer that has closed, whatever fails is its end and no fault. */
+void rd_verbs_broken(rd_verbs_end *end, const char *what, const char *cause);
+void rd_verbs_completed_badly(rd_verbs_end *end, const rd_verbs_rail *rail, const struct ibv_wc *wc);
 
 /* Tells the receiver, over every rail, that this end can take in what it sends. */
 rondo_result rd_verbs_greet(rd_verbs_end *end);

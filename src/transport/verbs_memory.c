@@ -21,12 +21,11 @@ struct rd_verbs_region {
     uint64_t last_used;
 };
 
-/* Held while nothing is allocated, freed or unmapped (base/unmap.h). */
+/* Held while nothing is allocated, freed or unmapped (base/unmap.h). A forked child has a new one. */
 static pthread_mutex_t table = PTHREAD_MUTEX_INITIALIZER;
-RD_HOLD_AT_FORK(table)
 static rd_verbs_region regions[REGIONS];
 static uint64_t uses, registrations;
-static int devices, generation;
+static int devices, generation; /* these by who holds the lock of the list of devices */
 static bool watching;
 
 static void unmapped(uintptr_t from, uintptr_t to)
@@ -171,6 +170,7 @@ uint64_t rd_verbs_registrations(void)
 void rd_verbs_memory_open(void)
 {
     if (generation != rd_generation()) { /* the parent's table, thread and registrations are not this child's */
+        pthread_mutex_init(&table, NULL);
         for (int i = 0; i < REGIONS; i++) regions[i] = (rd_verbs_region){0};
         devices = 0;
         generation = rd_generation();
