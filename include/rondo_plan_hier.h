@@ -38,7 +38,9 @@
  * Short messages gain at least one crossing of the network in each direction; long ones gain where B > H B', that is
  * where the memory of a host is more than H times as fast as its network. Segments overlap the last two terms.
  */
-#ifndef RONDO_PLAN_HIER_H
+#ifndef RONDO_PLAN_H
+#include "rondo_plan.h" /* comes back here, at the place where it needs this */
+#elif !defined(RONDO_PLAN_HIER_H)
 #define RONDO_PLAN_HIER_H
 
 #define RONDO_SEGMENT 131072 /* elements of a chunk in a segment, at most */
