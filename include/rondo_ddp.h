@@ -119,12 +119,12 @@ RONDO_API void rondo_sampler_destroy(rondo_sampler *sampler);
  * lie in GPU memory if the data of any parameter does. Calls count with what CUDA's legacy stream was given before
  * them: so ready may be called while kernels still work on that gradient, in the legacy stream or in streams that it
  * waits for (not those made by cudaStreamNonBlocking: let the legacy stream wait for an event of theirs first). ready
- * does not wait for them, unless there is something that the library works out itself; wait does. Averages and sums are
- * added up by the GPU. What the library works out itself, compression, the shares of WEIGHTED, the division of
- * JOIN_ACTIVE where a rank has joined, clipping and BUFFERS_MEAN, it works out on the host, with the same bits as
- * there: these fetch from the GPU what they read, and bring back what they write; and compressed gradients travel from
- * host to host. All that costs about as long as it takes to copy the gradients so often; a hook with kernels of its own
- * need not pay it.
+ * does not wait for them, unless views are on the host or the library works something out itself; wait does. Averages
+ * and sums are added up by the GPU. What the library works out itself, compression, the shares of WEIGHTED, the
+ * division of JOIN_ACTIVE where a rank has joined, clipping and BUFFERS_MEAN, it works out on the host, with the same
+ * bits as there: these fetch from the GPU what they read, and bring back what they write; and compressed gradients
+ * travel from host to host. All that costs about as long as it takes to copy the gradients so often; a hook with
+ * kernels of its own need not pay it.
  *
  * A failure of the communicator stays: every later call returns it, with the same text. */
 
