@@ -112,7 +112,8 @@ typedef struct rondo_config {
     int channels;          /* RONDO_CHANNELS: parallel rings, 1 to 8; 0: as many as the networks are good for */
     size_t slice_bytes;    /* RONDO_SLICE: longest pipeline unit in bytes, 4096 to 262144, over sockets
                               131072; 0 lets the library choose */
-    const char *transport; /* RONDO_TRANSPORT: "loop", "shm", "tcp" or "verbs"; NULL: the best that reaches, per peer */
+    const char *transport; /* RONDO_TRANSPORT: "loop", "shm", "tcp", "verbs" or "cuda_ipc"; NULL: the best
+                              that reaches, per peer */
     const char *algo;      /* RONDO_ALGO: "ring", "flat", "exchange" or "hier"; NULL lets the library choose */
     int background;        /* 1: init returns RONDO_IN_PROGRESS at once, see rondo_comm_error(); 0: when it is done */
     int allow_overlap;     /* 1: buffers may overlap in any way, also those of a group's calls; where they do other than

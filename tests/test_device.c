@@ -222,7 +222,7 @@ static void check_what_was_used(const setting *s, int rank, int n)
 {
     struct cudasim_held held;
     if (!is_cudasim() || !uses_gpu(s, rank)) return;
-    bool plain = s->send == PLAIN && s->recv == PLAIN;
+    bool plain = s->send == PLAIN && s->recv == PLAIN && s->transport; /* else slots lie in GPU memory */
     unsigned long kernels = cudasim_calls("kernel");
     CHECK(plain ? kernels == 0 : kernels > 50 || n == 1, "%lu kernels ran", kernels);
     cudasim_held(&held);
@@ -282,6 +282,14 @@ static void every_kind_of_memory(void **state)
     (void)state;
     for (enum kind send = 0; send < KINDS; send++)
         for (enum kind recv = 0; recv < KINDS; recv++) run_all(2, (setting){0xff, 2, NULL, send, recv, NULL});
+    run_all(2, (setting){0xff, 2, "shm", PLAIN, PLAIN, NULL});
+}
+
+static void slots_where_they_are_asked_for(void **state)
+{
+    (void)state;
+    run_all(3, (setting){0xff, 2, "cuda_ipc", DEVICE, DEVICE, NULL});
+    run_all(3, (setting){0xff, 2, "shm", DEVICE, DEVICE, NULL});
 }
 
 /* Then events tell what is done. */
@@ -306,6 +314,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(over_sockets),
         cmocka_unit_test(every_kind_of_memory),
         cmocka_unit_test(streams_that_cannot_store),
+        cmocka_unit_test(slots_where_they_are_asked_for),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -164,7 +164,7 @@ static void bad_values(void **state)
         {"RONDO_SLICE=64KB", "4096 to 262144 bytes, a multiple of 64", "using 262144"},
         {"RONDO_SLICE=9223372036854775807K", "4096 to 262144 bytes, a multiple of 64", "using 262144"},
         {"RONDO_SLICE=-64K", "4096 to 262144 bytes, a multiple of 64", "using 262144"},
-        {"RONDO_TRANSPORT=tpc", "auto, loop, shm, tcp or verbs; did you mean tcp?", "using auto"},
+        {"RONDO_TRANSPORT=tpc", "auto, loop, shm, tcp, verbs or cuda_ipc; did you mean tcp?", "using auto"},
         {"RONDO_ALGO=tree", "auto, ring, flat, exchange or hier; using", "using auto"},
         {"RONDO_NUMERICS=exact", "accurate, fast or strict; using", "using accurate"},
         {"RONDO_DEBUG=INF", "NONE, WARN, INFO or TRACE; did you mean INFO?", "using WARN"},
@@ -289,8 +289,8 @@ static void bad_config(void **state)
     BAD(slice_bytes, 4095, "4095", "4096 to 262144 bytes, a multiple of 64");
     BAD(slice_bytes, 4100, "4100", "a multiple of 64");
     BAD(slice_bytes, (size_t)-1, "18446744073709551615", "4096 to 262144");
-    BAD(transport, "rdma", "\"rdma\"", "auto, loop, shm, tcp or verbs");
-    BAD(transport, "", "\"\"", "auto, loop, shm, tcp or verbs");
+    BAD(transport, "rdma", "\"rdma\"", "auto, loop, shm, tcp, verbs or cuda_ipc");
+    BAD(transport, "", "\"\"", "auto, loop, shm, tcp, verbs or cuda_ipc");
     BAD(algo, "tree", "\"tree\"", "auto, ring, flat, exchange or hier");
     BAD(size, 0, "is 0;", "8 to 4096");
     BAD(size, 7, "is 7;", "8 to 4096");

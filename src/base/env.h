@@ -21,7 +21,7 @@
             "how much is said on standard error")                                                                     \
     SETTING(device, "RONDO_DEVICE", NUMBER, "auto", -2, 1023, "auto|host",                                            \
             "GPU that this rank uses, by its number; auto: the caller's current one, if any; host: none")             \
-    SETTING(transport, "RONDO_TRANSPORT", CHOICE, "auto", 0, 0, "auto|loop|shm|tcp|verbs",                                 \
+    SETTING(transport, "RONDO_TRANSPORT", CHOICE, "auto", 0, 0, "auto|loop|shm|tcp|verbs|cuda_ipc",                        \
             "links to use; auto: the best that reaches; loop: ranks that are threads of one process")                 \
     SETTING(algo, "RONDO_ALGO", CHOICE, "auto", 0, 0, "auto|ring|flat|exchange|hier",                                          \
             "all-reduce algorithm; auto: flat where all ranks share a host, exchange up to 1 KiB (32 where they take "    \
@@ -85,7 +85,7 @@ typedef struct rd_settings {
 } rd_settings;
 
 /* Values of the CHOICE settings. */
-enum { RD_TRANSPORT_AUTO, RD_TRANSPORT_LOOP, RD_TRANSPORT_SHM, RD_TRANSPORT_TCP, RD_TRANSPORT_VERBS };
+enum { RD_TRANSPORT_AUTO, RD_TRANSPORT_LOOP, RD_TRANSPORT_SHM, RD_TRANSPORT_TCP, RD_TRANSPORT_VERBS, RD_TRANSPORT_CUDA_IPC };
 enum { RD_ALGO_AUTO, RD_ALGO_RING, RD_ALGO_FLAT, RD_ALGO_EXCHANGE, RD_ALGO_HIER };
 enum { RD_NUMERICS_ACCURATE, RD_NUMERICS_FAST, RD_NUMERICS_STRICT };
 enum { RD_CPU_AUTO, RD_CPU_PORTABLE, RD_CPU_AVX2, RD_CPU_AVX512 };

@@ -46,7 +46,7 @@ void rd_write_text(rd_writer *w, const char *text, size_t field)
     unsigned char *place = rd_write_room(w, field);
     if (!place) return;
     memset(place, 0, field);
-    memcpy(place, text, strnlen(text, field - 1));
+    memcpy(place, text, strnlen(text, field));
 }
 
 const unsigned char *rd_read_room(rd_reader *r, size_t bytes)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/card.h"
 
+#include "base/gpu.h"
 #include "base/log.h"
 #include "boot/wire.h"
 #include "core/hello.h"
@@ -12,7 +13,7 @@
 
 /* rd_place has nine numbers, all of them 32 bits wide. */
 #define PLACE_WORDS (sizeof(rd_place) / sizeof(int32_t))
-#define CARD_BYTES  (9 * 4 + 8 + sizeof(rd_place) + RD_INTERFACES + RD_CONTACT_BYTES)
+#define CARD_BYTES  (9 * 4 + 8 + sizeof(rd_place) + RD_INTERFACES + RD_CONTACT_BYTES + 16)
 
 /* ---- The bytes ---- */
 
@@ -29,6 +30,7 @@ static void pack(const rd_card *card, unsigned char bytes[CARD_BYTES])
     for (size_t i = 0; i < PLACE_WORDS; i++) rd_write_u32(&w, (uint32_t)place[i]);
     rd_write_bytes(&w, card->near, RD_INTERFACES);
     rd_contact_pack(&card->contact, rd_write_room(&w, RD_CONTACT_BYTES));
+    rd_write_bytes(&w, card->gpu, sizeof card->gpu);
 }
 
 static rondo_result unpack(rd_card *card, const unsigned char bytes[CARD_BYTES])
@@ -45,7 +47,9 @@ static rondo_result unpack(rd_card *card, const unsigned char bytes[CARD_BYTES])
     rd_read_bytes(&r, card->near, RD_INTERFACES);
     for (int i = 0; i < RD_INTERFACES; i++)
         if (card->near[i] >= RD_LINK_KINDS) card->near[i] = RD_LINK_HOST;
-    return rd_contact_unpack(&card->contact, rd_read_room(&r, RD_CONTACT_BYTES));
+    RD_TRY(rd_contact_unpack(&card->contact, rd_read_room(&r, RD_CONTACT_BYTES)));
+    rd_read_bytes(&r, card->gpu, sizeof card->gpu);
+    return RONDO_SUCCESS;
 }
 
 static rondo_result make(const rondo_comm *comm, const rd_contact *contact, rd_card *card)
@@ -62,6 +66,9 @@ static rondo_result make(const rondo_comm *comm, const rd_contact *contact, rd_c
                       .slice_bytes = (uint64_t)s->slice_bytes,
                       .contact = *contact};
     RD_TRY(rd_transports_lacking(rd_forced_transport(comm), &card->lacking));
+    struct rd_gpu_info info; /* a GPU that is not what it should be is said when it is opened */
+    if (s->device >= 0 && rd_gpu_describe((int)s->device, &info) == RONDO_SUCCESS)
+        memcpy(card->gpu, info.uuid, sizeof card->gpu);
     RD_TRY(rd_place_here(&card->place));
     for (int i = 0; i < contact->interfaces; i++)
         card->near[i] = (unsigned char)rd_place_interface(&card->place, contact->interface[i].name);

@@ -13,6 +13,7 @@
 /* What a rank tells all others; its bytes: docs/wire.md. */
 typedef struct rd_card {
     uint32_t wire_version, channels, sockets, transport, algo, numerics, flat_ranks, lacking, on_gpu;
+    char gpu[16]; /* its uuid */
     uint64_t slice_bytes;
     rd_place place;
     unsigned char near[RD_INTERFACES]; /* rd_place_interface of each of the contact's */

@@ -60,7 +60,7 @@ rondo_result rd_comm_adopt_link(rondo_comm *comm, rondo_link **link, int side)
 {
     void *base;
     size_t bytes;
-    if (!comm->device) return RONDO_SUCCESS;
+    if (!comm->device || ((*link)->caps & RONDO_LINK_DEVICE)) return RONDO_SUCCESS;
     if (!((*link)->caps & RONDO_LINK_SLOTS)) {
         rondo_link *staged = rd_stage_wrap(*link, side);
         if (!staged) return RONDO_SYSTEM_ERROR;
@@ -170,14 +170,24 @@ static rondo_result room_for_results(rd_staging *stage, int count)
     return RONDO_SUCCESS;
 }
 
-/* Where a GPU reaches neither buffer the CPU carries it out, which reaches all slots. */
+/* Whether slots of the ring lie in GPU memory. */
+static bool slots_on_gpu(const rondo_comm *comm)
+{
+    const rd_wiring *wiring = &comm->wiring;
+    for (int ch = 0; comm->size > 1 && ch < wiring->channels; ch++)
+        if ((wiring->ring_out[ch]->link->caps | wiring->ring_in[ch]->link->caps) & RONDO_LINK_DEVICE) return true;
+    return false;
+}
+
+/* Where a GPU reaches neither buffer the CPU carries it out, if it reaches all slots. */
 rondo_result rd_place_call(rondo_comm *comm, const rd_call *call)
 {
     rd_op *op = &comm->op;
     rd_staging *stage = &comm->stage[RD_LANE_COLLECTIVES];
     size_t sends, receives;
     stage->count = 0;
-    op->engine = call->send_on_gpu || call->recv_on_gpu ? rd_device_engine(comm->device) : NULL;
+    bool by_gpu = call->send_on_gpu || call->recv_on_gpu || (op->plan.algo != RONDO_ALGO_PEERS && slots_on_gpu(comm));
+    op->engine = by_gpu ? rd_device_engine(comm->device) : NULL;
     if (!op->engine) return RONDO_SUCCESS;
     rd_call_ranges(comm, call, &sends, &receives);
     if (call->send_on_gpu) sends = 0;

@@ -5,6 +5,7 @@
 #include "boot/wire.h"
 #include "core/device.h"
 #include "core/hello.h"
+#include "reduce/device.h"
 #include "transport/transport.h"
 
 #include <stdio.h>
@@ -12,6 +13,35 @@
 #include <unistd.h>
 
 enum { PURPOSE_LINK = 1, PURPOSE_SOCKET = 2, MOST_SOCKETS = 8 };
+
+/* Between two ranks of a host that both use a GPU: cuda_ipc, where the one GPU reaches the other's memory. *transport
+ * stays NULL where it is not for them; a failure only where cuda_ipc was asked for. */
+static rondo_result by_gpu(const rd_edges *c, int peer, rondo_reach far, const rondo_transport **transport, char *why,
+                           size_t bytes)
+{
+    rondo_comm *comm = c->comm;
+    const rd_card *mine = &c->cards[comm->rank], *theirs = &c->cards[peer];
+    long asked = comm->settings.transport;
+    *transport = NULL;
+    if (asked != RD_TRANSPORT_AUTO && asked != RD_TRANSPORT_CUDA_IPC) return RONDO_SUCCESS;
+    if (!mine->on_gpu || !theirs->on_gpu)
+        snprintf(why, bytes, "rank %d uses no GPU", mine->on_gpu ? peer : comm->rank);
+    else if (far == RONDO_REACH_NETWORK)
+        snprintf(why, bytes, "the ranks are on two hosts");
+    else if (rd_cuda_ipc_reaches(rd_device_ordinal(comm->device), theirs->gpu, far == RONDO_REACH_PROCESS, why, bytes))
+        *transport = &rd_transport_cuda_ipc;
+    if (*transport) {
+        snprintf(why, bytes, "cuda_ipc, since both ranks use GPUs of one host");
+        return RONDO_SUCCESS;
+    }
+    if (asked == RD_TRANSPORT_CUDA_IPC)
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "no link from rank %d to rank %d: cuda_ipc was asked for (RONDO_TRANSPORT), but %s; unset it",
+                       comm->rank, peer, why);
+    if (mine->on_gpu && theirs->on_gpu && far != RONDO_REACH_NETWORK)
+        rd_log(RD_LOG_INFO, "rank %d -> rank %d: through host memory, since %s", comm->rank, peer, why);
+    return RONDO_SUCCESS;
+}
 
 /* The best transport that reaches peer, and a connection to it. */
 static rondo_result reach(rd_edges *c, const rd_edge *edge, const rondo_transport **transport, int *fd)
@@ -24,7 +54,9 @@ static rondo_result reach(rd_edges *c, const rd_edge *edge, const rondo_transpor
                       : c->unix_ok[peer]                   ? RONDO_REACH_HOST
                                                            : RONDO_REACH_NETWORK;
     for (;; far = RONDO_REACH_NETWORK) {
-        *transport = rd_transport_choose(far, rd_forced_transport(comm), comm->lacking, why, sizeof why);
+        RD_TRY(by_gpu(c, peer, far, transport, why, sizeof why));
+        if (!*transport)
+            *transport = rd_transport_choose(far, rd_forced_transport(comm), comm->lacking, why, sizeof why);
         if (!*transport)
             return rd_fail(lost[0] ? RONDO_REMOTE_ERROR : RONDO_INVALID_USAGE,
                            "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,
@@ -47,6 +79,7 @@ static rondo_link_spec spec_for(const rd_edges *c, const rd_edge *edge)
     return (rondo_link_spec){.me = c->comm->rank,
                              .peer = edge->peer,
                              .bell = &c->comm->bell,
+                             .device = c->comm->device ? rd_device_ordinal(c->comm->device) : -1,
                              .slots = edge->slots,
                              .slot_bytes = edge->slot_bytes};
 }

@@ -92,6 +92,6 @@ rondo_result rd_hello_transport(const rd_link_hello *hello, int peer, const rond
 
 const char *rd_forced_transport(const rondo_comm *comm)
 {
-    static const char *const names[] = {NULL, "loop", "shm", "tcp", "verbs"};
+    static const char *const names[] = {NULL, "loop", "shm", "tcp", "verbs", "cuda_ipc"};
     return names[comm->settings.transport];
 }

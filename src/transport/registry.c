@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 const rondo_transport *const rd_transports[] = {
-    &rd_transport_loop, &rd_transport_shm,
+    &rd_transport_loop, &rd_transport_shm, &rd_transport_cuda_ipc,
 #ifdef RD_VERBS
     &rd_transport_verbs,
 #endif
@@ -59,6 +59,7 @@ const rondo_transport *rd_transport_choose(rondo_reach reach, const char *forced
                                            size_t bytes)
 {
     const rondo_transport *best = NULL;
+    if (forced && by_name(forced) == &rd_transport_cuda_ipc) forced = NULL; /* these ranks are not two with GPUs */
     if (forced) {
         best = by_name(forced);
         if (!best) {
@@ -75,7 +76,7 @@ const rondo_transport *rd_transport_choose(rondo_reach reach, const char *forced
         return best;
     }
     for (const rondo_transport *const *t = rd_transports; *t; t++)
-        if ((*t)->reach >= reach && !((*t)->may_lack & lacking) && (!best || (*t)->cost < best->cost)) best = *t;
+        if (*t != &rd_transport_cuda_ipc && (*t)->reach >= reach && !((*t)->may_lack & lacking) && (!best || (*t)->cost < best->cost)) best = *t;
     if (best) snprintf(why, bytes, "%s, since %s", best->name, needed[reach]);
     else snprintf(why, bytes, "no transport reaches: %s", needed[reach]);
     return best;

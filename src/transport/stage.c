@@ -149,7 +149,7 @@ bool rd_link_memory(rondo_link *link, void **base, size_t *bytes)
         *bytes = link->slots * link->slot_bytes;
         return true;
     }
-    if (!(link->caps & RONDO_LINK_VIEW) || link->ops->view(link, &view) != RONDO_LINK_OK) return false;
+    if (!(link->caps & RONDO_LINK_VIEW) || (link->caps & RONDO_LINK_DEVICE) || link->ops->view(link, &view) != RONDO_LINK_OK) return false;
     *base = view.heads;
     *bytes = view.count * view.head_stride;
     return true;

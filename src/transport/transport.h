@@ -27,7 +27,7 @@ extern const rondo_transport rd_transport_loop, rd_transport_shm, rd_transport_t
 extern const rondo_transport *const rd_transports[];
 
 /* The cheapest transport that reaches as far as `reach` says is needed, or the one named `forced` (NULL: none forced);
- * none of those that some rank lacks. NULL when that one does not reach. `why` gets a sentence either way. */
+ * none of those that some rank lacks, and not cuda_ipc, which has a question of its own (below). NULL when that one does not reach. `why` gets a sentence either way. */
 const rondo_transport *rd_transport_choose(rondo_reach reach, const char *forced, uint32_t lacking, char *why,
                                            size_t bytes);
 /* The bits of the transports that this process cannot use; each is tried out once, and one line of the log says why not.
@@ -59,7 +59,7 @@ rondo_result rd_fault_shorten(const rondo_link_spec *spec, int bytes);
 
 /* Slots for one end (RD_SENDER or RD_RECEIVER) of a MEMORY link, which sends from them and receives into them. */
 rondo_link *rd_stage_wrap(rondo_link *inner, int side);
-/* Where a link's slots lie, heads included; false: none that can be told, or not in this process's memory. */
+/* Where a link's slots lie, heads included; false: none that can be told, or in GPU memory. */
 bool rd_link_memory(rondo_link *link, void **base, size_t *bytes);
 
 /* The other face of one end of a link: slots for a link that moves memory, send and recv for

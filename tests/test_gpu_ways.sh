@@ -1,0 +1,37 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# Which way two ranks with GPUs take, and what the log says of it: GPU memory where the one reaches the other's, also where
+# CUDA_VISIBLE_DEVICES shows each only its own; host memory where it does not; an error where it was asked for.
+set -u
+build=$(realpath "${1:-${RONDO_BUILD:-build}}") failed=0
+command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ] || { echo "no nvcc: the library has no kernels"; exit 0; }
+export LD_LIBRARY_PATH=$build/cudasim RONDO_DEBUG=INFO
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+# SETTINGS (of the simulated driver) STATUS TEXT VARIABLES...: two ranks, a GPU each; the log has the text.
+expect() {
+    local settings=$1 wanted=$2 text=$3
+    shift 3
+    CUDASIM=$settings timeout 60 env "$@" "$build/rondo" run -n 2 bash -c \
+        'if [ -n "${HIDE:-}" ]; then export CUDA_VISIBLE_DEVICES=$LOCAL_RANK; fi
+         RONDO_DEVICE=${GPU:-$([ -n "${HIDE:-}" ] && echo 0 || echo $LOCAL_RANK)} exec "$0"' "$build/examples/hello" >"$log" 2>&1
+    local status=$?
+    [ $((status != 0)) = "$wanted" ] && grep -qF "$text" "$log" && return
+    echo "$settings $*: ended with $status, and should have said: $text"
+    cat "$log"
+    failed=1
+}
+
+expect "devices=2" 0 "rank 0 -> rank 1: cuda_ipc, since both ranks use GPUs of one host"
+expect "devices=2 no_fds" 0 "rank 1 -> rank 0: cuda_ipc, since both ranks use GPUs of one host"
+expect "devices=2" 0 "cuda_ipc, since both ranks use GPUs of one host" HIDE=1
+expect "devices=2 no_fds" 0 "cuda_ipc, since both ranks use GPUs of one host" HIDE=1
+expect "devices=2 p2p=none" 0 "cuda_ipc, since both ranks use GPUs of one host" GPU=1
+expect "devices=2 p2p=none" 0 "rank 0 -> rank 1: through host memory, since GPU 0 has no peer-to-peer access to the memory of GPU 1"
+expect "devices=2 no_fds no_ipc" 0 "through host memory, since GPU 0 can share memory with other processes neither by"
+expect "devices=2 p2p=none" 1 "cuda_ipc was asked for (RONDO_TRANSPORT), but GPU 0 has no peer-to-peer access" RONDO_TRANSPORT=cuda_ipc
+expect "devices=2" 1 "cuda_ipc was asked for (RONDO_TRANSPORT), but rank 0 uses no GPU" RONDO_TRANSPORT=cuda_ipc GPU=host
+expect "devices=2" 0 "shm was asked for" RONDO_TRANSPORT=shm
+expect "devices=2 p2p=none" 1 "RONDO_TRANSPORT=shm goes through host memory" HIDE=1
+exit $failed
