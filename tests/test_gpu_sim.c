@@ -7,6 +7,8 @@
 #include "base/status.h"
 #include "gpu_kit.h"
 #include "on_cudasim.h"
+#include "reduce/device.h"
+#include "reduce/image.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -149,6 +151,22 @@ static void test_errors_name_call_device_and_remedy(void **state)
     assert_int_equal(rd_gpu_check(RD_CU_SUCCESS, "cuMemAlloc", 0), RONDO_SUCCESS);
 }
 
+/* What a driver says that has no use for the image. */
+static void test_no_kernels_for_this_gpu(void **state)
+{
+    (void)state;
+    rd_device *device = NULL;
+    struct cudasim_held held;
+    cudasim_fail("cuModuleLoadData", 1, RD_CU_ERROR_NO_BINARY_FOR_GPU, 0);
+    assert_true(rd_device_open(&device, 1) != RONDO_SUCCESS);
+    assert_null(device);
+    const char *says = rd_kernel_image_is_remark() ? "GPU 1 cannot be used: this librondo was built without nvcc"
+                                                   : "cuModuleLoadData on GPU 1 failed: CUDA_ERROR_NO_BINARY_FOR_GPU";
+    assert_non_null(strstr(rd_last_error(), says));
+    cudasim_held(&held);
+    assert_int_equal(held.contexts, 0);
+}
+
 /* A child of a process that has used the driver cannot; one whose parent has not can. */
 static void test_forked(void **state)
 {
@@ -196,6 +214,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_no_such_device),
         cmocka_unit_test(test_what_the_driver_says_of_a_device),
         cmocka_unit_test(test_errors_name_call_device_and_remedy),
+        cmocka_unit_test(test_no_kernels_for_this_gpu),
         cmocka_unit_test(test_forked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

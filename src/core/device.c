@@ -15,9 +15,8 @@
 
 rondo_result rd_device_choose(const char *function, rd_settings *settings)
 {
-    bool kernels = rd_kernel_image_end - rd_kernel_image > 0;
     if (settings->device == RONDO_DEVICE_AUTO) {
-        int current = kernels ? rd_device_current() : -1;
+        int current = rd_kernel_image_is_remark() ? -1 : rd_device_current();
         settings->device = current >= 0 ? current : RONDO_DEVICE_HOST;
     }
     if (settings->device == RONDO_DEVICE_HOST) return RONDO_SUCCESS;

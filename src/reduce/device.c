@@ -64,12 +64,13 @@ static rondo_result check_abilities(rd_gpu *gpu)
 /* A driver that loads kernels when they are first used does so when it is asked about them. */
 static rondo_result load_kernels(rd_gpu *gpu)
 {
-    if (rd_kernel_image_end - rd_kernel_image == 0)
+    rd_cu_result loaded = rd_gpu_driver()->cuModuleLoadData(&gpu->module, rd_kernel_image);
+    if (loaded != RD_CU_SUCCESS && rd_kernel_image_is_remark())
         return rd_fail(RONDO_INVALID_USAGE,
                        "GPU %d cannot be used: this librondo was built without nvcc, and so without kernels; build it "
                        "where the CUDA toolkit is, or set RONDO_DEVICE=host",
                        gpu->ordinal);
-    RD_TRY(RD_GPU(gpu->ordinal, cuModuleLoadData, &gpu->module, rd_kernel_image));
+    RD_TRY(rd_gpu_check(loaded, "cuModuleLoadData", gpu->ordinal));
     for (int type = 0; type < RONDO_DTYPES; type++) {
         char name[64];
         snprintf(name, sizeof name, "rd_reduce_%s", rd_dtype_name((rondo_dtype)type));

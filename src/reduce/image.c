@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * image.c - the kernels for GPUs, as nvcc made them, inside the library. Empty where it was built without nvcc.
+ * image.c - the kernels for GPUs, as nvcc made them, inside the library.
  */
 #include "reduce/image.h"
 
