@@ -51,58 +51,62 @@ static void *first_page(const void *base)
     return (void *)((uintptr_t)base & ~(PAGE - 1));
 }
 
-static rondo_result pin_anew(rd_device *device, void *base, size_t bytes)
+/* Takes gpu over when it succeeds. */
+static rondo_result pin_anew(rd_gpu *gpu, void *base, size_t bytes)
 {
     pinned *made = malloc(sizeof *made);
     if (!made) return rd_fail_errno("no memory for the list of memory that GPUs reach");
-    *made = (pinned){.base = base, .users = 1};
-    rondo_result result = rd_gpu_take(&made->gpu, device->gpu->ordinal);
-    if (result != RONDO_SUCCESS) goto free_made;
-    if ((result = rd_gpu_push(made->gpu)) != RONDO_SUCCESS) goto drop;
-    result = RD_GPU(made->gpu->ordinal, cuMemHostRegister, base, bytes,
-                    RD_CU_MEMHOSTREGISTER_PORTABLE | RD_CU_MEMHOSTREGISTER_DEVICEMAP);
-    rd_gpu_pop();
-    if (result != RONDO_SUCCESS) goto drop;
+    *made = (pinned){.base = base, .users = 1, .gpu = gpu};
+    rondo_result result = rd_gpu_push(gpu);
+    if (result == RONDO_SUCCESS) {
+        result = RD_GPU(gpu->ordinal, cuMemHostRegister, base, bytes,
+                        RD_CU_MEMHOSTREGISTER_PORTABLE | RD_CU_MEMHOSTREGISTER_DEVICEMAP);
+        rd_gpu_pop();
+    }
+    if (result != RONDO_SUCCESS) {
+        free(made);
+        return result;
+    }
     made->next = all;
     all = made;
     return RONDO_SUCCESS;
-
-drop:
-    rd_gpu_drop(made->gpu);
-free_made:
-    free(made);
-    return result;
 }
 
+/* GPUs are taken and dropped outside of the lock: theirs is held at a fork, too, and never together with this one. */
 rondo_result rd_device_pin(rd_device *device, void *base, size_t bytes)
 {
+    rd_gpu *gpu;
     rondo_result result = RONDO_SUCCESS;
     void *from = first_page(base);
     size_t whole = (((uintptr_t)base + bytes + PAGE - 1) & ~(PAGE - 1)) - (uintptr_t)from;
+    RD_TRY(rd_gpu_take(&gpu, device->gpu->ordinal));
     pthread_mutex_lock(&lock);
     pinned *known = *find(from);
     if (known)
         known->users++;
     else
-        result = pin_anew(device, from, whole);
+        result = pin_anew(gpu, from, whole);
     pthread_mutex_unlock(&lock);
+    if (known || result != RONDO_SUCCESS) rd_gpu_drop(gpu);
     return result;
 }
 
 void rd_device_unpin(void *base)
 {
+    rd_gpu *gpu = NULL;
     pthread_mutex_lock(&lock);
     pinned **at = find(first_page(base)), *known = *at;
     if (known && --known->users == 0) {
         *at = known->next;
-        if (rd_gpu_push(known->gpu) == RONDO_SUCCESS) {
+        gpu = known->gpu;
+        if (rd_gpu_push(gpu) == RONDO_SUCCESS) {
             rd_gpu_driver()->cuMemHostUnregister(known->base);
             rd_gpu_pop();
         }
-        rd_gpu_drop(known->gpu);
         free(known);
     }
     pthread_mutex_unlock(&lock);
+    if (gpu) rd_gpu_drop(gpu);
 }
 
 rondo_result rd_device_alloc_host(rd_device *device, size_t bytes, void **ptr)
