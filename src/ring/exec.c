@@ -25,6 +25,7 @@ void rd_wire_foresee(const rd_wire *wire, const void *at, size_t bytes)
 static void foresee(const rd_op *op, const rd_flow *flow)
 {
     const rd_buffers *b = &op->buffers;
+    if (!((flow->out->link->caps | flow->in->link->caps) & RONDO_LINK_MEMORY)) return;
     size_t whole = op->plan.count * op->reduction->bytes;
     size_t own = rondo_chunk(&op->plan, op->plan.rank).count * op->reduction->bytes;
     rd_wire_foresee(flow->out, b->input, b->input_whole ? whole : own);
