@@ -324,7 +324,7 @@ tsan:
 
 # What runs over the simulated driver, in each of these builds.
 SIM_TESTS = $(filter $(foreach kind,cudasim gpu device kernels ddp data_parallel,$(BUILD)/tests/test_$(kind)%),$(TESTS))
-cudasim-tests: $(BUILD)/librondo.so $(BUILD)/rondo $(SIM_TESTS) $(SIM)/libcuda.so.1 $(SIM)/images
+cudasim-tests: $(BUILD)/librondo.so $(BUILD)/rondo $(BUILD)/examples/all_reduce_cuda $(SIM_TESTS) $(SIM)/libcuda.so.1 $(SIM)/images
 check-cudasim:
 	@for kind in plain asan ubsan tsan; do $(MAKE) --no-print-directory check-cudasim-$$kind || exit 1; done
 check-cudasim-plain: cudasim-tests

@@ -39,6 +39,7 @@ rondo_result rd_comm_open_device(rondo_comm *comm)
 {
     comm->cuda = comm->settings.device >= 0 || rd_gpu_in_use();
     if (comm->settings.device < 0) return RONDO_SUCCESS;
+    comm->on_gpus = true;
     RD_TRY(rd_device_open(&comm->device, (int)comm->settings.device));
     rd_log(RD_LOG_INFO, "rank %d: uses GPU %ld", comm->rank, comm->settings.device);
     return RONDO_SUCCESS;
