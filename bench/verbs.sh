@@ -1,34 +1,35 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# verbs.sh BUILD - Rondo over RDMA beside perftest on the same pair of devices. In the guest:
+# verbs.sh BUILD - Rondo over RDMA beside perftest on the same pair of devices. In the guest, on a quiet machine:
 #   tests/vm/guest bench/verbs.sh build
-# RONDO_TEST_RDMA names the devices, each with "=", as in tests/vm/suite.sh. Needs perftest.
+# RONDO_TEST_RDMA names the devices, each with "=", as in tests/vm/suite.sh; ADDRESS: that of the first. Needs perftest.
 set -eu
 build=$1 first= second=
 read -r first second <<<"${RONDO_TEST_RDMA:-=rxe0 =rxe1}"
-address=${ADDRESS:-192.0.2.1} # of the first device
+second=${second:-$first} address=${ADDRESS:-192.0.2.1}
 
-pair() { # PROGRAM OPTIONS...: its last line of figures
+theirs() { # PROGRAM OPTIONS...: its last line of figures
     "$1" -d "${first#=}" -F "${@:2}" >/dev/null 2>&1 &
     local server=$!
     sleep 2
-    "$1" -d "${second#=}" -F "${@:2}" "$address" | grep -E '^ *[0-9]+ ' | tail -n 1
+    "$1" -d "${second#=}" -F "${@:2}" "$address" 2>/dev/null | grep -E '^ *[0-9]+ ' | tail -n 1
     wait $server
 }
-rank() { # 0 or 1, with a device each
-    RANK=$1 RONDO_RDMA_DEVICE=$2 "${@:3}"
-}
-ours() { # OPTIONS...: the last line of figures
-    export RONDO_TRANSPORT=verbs WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29411
-    rank 1 "$second" "$build/rondo" bench "$@" >/dev/null &
+export RONDO_TRANSPORT=verbs WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29411
+RONDO_KEY=$(head -c 32 /dev/urandom | od -An -tx1 | tr -d ' \n'); export RONDO_KEY
+ours() { # COMMAND...: its last line of figures, with two ranks, each on its device
+    RANK=1 RONDO_RDMA_DEVICE=$second "$@" >/dev/null &
     local other=$!
-    rank 0 "$first" "$build/rondo" bench "$@" | grep -E '^ *[0-9]+ ' | tail -n 1
+    RANK=0 RONDO_RDMA_DEVICE=$first "$@" | grep -E '^ *[0-9]+ ' | tail -n 1
     wait $other
 }
-echo "ib_write_lat 8 B (us: min max typical average):  $(pair ib_write_lat -s 8 -n 2000 | awk '{print $3, $4, $5, $6}')"
-echo "rondo all_reduce 8 B, a hop each way at once (us: min median): $(ours all_reduce -b 8 -e 8 | awk '{print $5, $6}')"
-for size in 1048576 4194304; do
-    echo "ib_write_bw -b 128 KiB (MB/s, both ways):  $(pair ib_write_bw -b -s 131072 -n 400 | awk '{print $4}')"
-    echo "rondo all_gather $size B (algbw busbw GB/s): $(ours all_gather -b $size -e $size | awk '{print $8, $9}')"
-    echo "rondo all_reduce $size B (algbw busbw GB/s): $(ours all_reduce -b $size -e $size | awk '{print $8, $9}')"
+echo "latency of a hop, 8 bytes (us): ib_write_lat least, typical; rondo send/recv least, median"
+for again in 1 2 3; do
+    echo "  $(theirs ib_write_lat -s 8 -n 2000 | awk '{print $3, $5}'); $(ours "$build/bench/ping" 8 2000 | awk '{print $2, $3}')"
+done
+echo "both ways at once (MB/s), 4 MiB: ib_write_bw -b in pieces of 128 KiB; rondo all_gather; all_reduce (twice busbw, median)"
+for again in 1 2 3; do
+    echo "  $(theirs ib_write_bw -b -s 131072 -n 400 | awk '{print $4}');" \
+        "$(ours "$build/rondo" bench all_gather -b 4M -e 4M | awk '{print $1 / $6}');" \
+        "$(ours "$build/rondo" bench all_reduce -b 4M -e 4M | awk '{print 2 * $1 / $6}')"
 done
