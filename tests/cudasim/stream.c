@@ -107,6 +107,7 @@ uint64_t sim_stream_put(struct sim_stream *stream, struct sim_work *work)
     } else if (!stream->nonblocking) {
         add_wait(work, context->legacy);
     }
+    SIM_RELEASE(work); /* its waits, too, were made before the stream's thread frees them */
     *stream->end = work;
     stream->end = &work->next;
     stream->queued++;
