@@ -30,6 +30,7 @@ expect "devices=2 no_fds" 0 "cuda_ipc, since both ranks use GPUs of one host" HI
 expect "devices=2 p2p=none" 0 "cuda_ipc, since both ranks use GPUs of one host" GPU=1
 expect "devices=2 p2p=none" 0 "rank 0 -> rank 1: through host memory, since GPU 0 has no peer-to-peer access to the memory of GPU 1"
 expect "devices=2 no_fds no_ipc" 0 "through host memory, since GPU 0 can share memory with other processes neither by"
+expect "devices=2" 0 "through host memory, since RONDO_GPU_PEER is 0" RONDO_GPU_PEER=0
 expect "devices=2 p2p=none" 1 "cuda_ipc was asked for (RONDO_TRANSPORT), but GPU 0 has no peer-to-peer access" RONDO_TRANSPORT=cuda_ipc
 expect "devices=2" 1 "cuda_ipc was asked for (RONDO_TRANSPORT), but rank 0 uses no GPU" RONDO_TRANSPORT=cuda_ipc GPU=host
 expect "devices=2" 0 "shm was asked for" RONDO_TRANSPORT=shm

@@ -50,6 +50,11 @@ fi
 
 compile "$tests/nccl/one_process.c" one_process && { fresh; run "$work/one_process" 4; expect "one thread" '4 devices in one thread: ok' 1; }
 compile "$tests/nccl/threads.c" threads && { fresh; run "$work/threads" 4; expect "a thread each" '4 threads with a device each: ok' 1; }
+if [ "${CUDASIM-}" != off ]; then # how ranks reach one another is the real machine's affair
+    NCCL_DEBUG=INFO run "$work/one_process" 2 && grep -q 'through host memory' "$work/err" && { echo "FAILED  peers reach one another"; bad=1; }
+    NCCL_P2P_DISABLE=1 NCCL_DEBUG=INFO run "$work/one_process" 2
+    grep -q 'through host memory, since RONDO_GPU_PEER is 0' "$work/err" && echo "ok      NCCL_P2P_DISABLE" || { echo "FAILED  NCCL_P2P_DISABLE"; cat "$work/err"; bad=1; }
+fi
 processes() { # NAME N LINE
     compile "$tests/nccl/$1.c" "$1" || return
     fresh

@@ -111,11 +111,11 @@ static void nothing_is_said_of_nothing(void **state)
 static void what_means_nothing_here_is_said_once(void **state)
 {
     (void)state;
-    RUN(twice, "NCCL_NTHREADS=256", "NCCL_ALGO=Tree", "NCCL_NET=MyNet", "NCCL_P2P_DISABLE=0");
+    RUN(twice, "NCCL_NTHREADS=256", "NCCL_ALGO=Tree", "NCCL_NET=MyNet", "NCCL_P2P_LEVEL=SYS");
     expect_said("NCCL_NTHREADS=256", 1);
     expect_said("NCCL_ALGO=Tree", 1);
     expect_said("NCCL_NET=MyNet", 1);
-    expect_said("NCCL_P2P_DISABLE=0", 1);
+    expect_said("NCCL_P2P_LEVEL=SYS", 1);
     expect_said("\n", 1);
     RUN(two_ranks, "NCCL_NTHREADS=256", "RONDO_DEBUG=NONE");
     assert_string_equal(said, "");

@@ -23,6 +23,8 @@
             "GPU that this rank uses, by its number; auto: the caller's current one, if any; host: none")             \
     SETTING(transport, "RONDO_TRANSPORT", CHOICE, "auto", 0, 0, "auto|loop|shm|tcp|verbs|cuda_ipc",                        \
             "links to use; auto: the best that reaches; loop: ranks that are threads of one process")                 \
+    SETTING(gpu_peer, "RONDO_GPU_PEER", SWITCH, "1", 0, 1, NULL,                                                      \
+            "whether ranks of a host reach one another's GPU memory, where they can; 0: they go through host memory")   \
     SETTING(algo, "RONDO_ALGO", CHOICE, "auto", 0, 0, "auto|ring|flat|exchange|hier",                                          \
             "all-reduce algorithm; auto: flat where all ranks share a host, exchange up to 1 KiB (32 where they take "    \
             "turns), on several hosts hier (hierarchical) where a model says that it is faster, else ring")               \

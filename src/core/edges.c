@@ -28,6 +28,8 @@ static rondo_result by_gpu(const rd_edges *c, int peer, rondo_reach far, const r
         snprintf(why, bytes, "rank %d uses no GPU", mine->on_gpu ? peer : comm->rank);
     else if (far == RONDO_REACH_NETWORK)
         snprintf(why, bytes, "the ranks are on two hosts");
+    else if (!comm->settings.gpu_peer)
+        snprintf(why, bytes, "RONDO_GPU_PEER is 0");
     else if (rd_cuda_ipc_reaches(rd_device_ordinal(comm->device), theirs->gpu, far == RONDO_REACH_PROCESS, why, bytes))
         *transport = &rd_transport_cuda_ipc;
     if (*transport) {

@@ -126,11 +126,9 @@ static bool meet_at(const char *value, const char *ours)
     return true;
 }
 
-/* Nothing of what it forbids happens here anyway. */
-static bool only_off(const char *value, const char *ours)
+static bool not_peers(const char *value, const char *ours)
 {
-    (void)ours;
-    return is_on(value);
+    return suggest(ours, is_on(value) ? "0" : "1");
 }
 
 /* That we have no plugins suits it. */
@@ -171,7 +169,7 @@ static const struct {
     {"NCCL_NET", net, "RONDO_RDMA_DEVICE"},
     {"NCCL_COMM_BLOCKING", blocking, NULL},
     {"NCCL_COMM_ID", meet_at, NULL},
-    {"NCCL_P2P_DISABLE", only_off, NULL},
+    {"NCCL_P2P_DISABLE", not_peers, "RONDO_GPU_PEER"},
     {"NCCL_NET_PLUGIN", no_plugin, NULL},
     {"NCCL_TUNER_PLUGIN", no_plugin, NULL},
     {"NCCL_PROFILER_PLUGIN", no_plugin, NULL},
