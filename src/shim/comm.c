@@ -6,11 +6,14 @@
  */
 #include "shim/shim.h"
 
+#include "base/process.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+RD_HOLD_AT_FORK(lock)
 static pthread_cond_t left = PTHREAD_COND_INITIALIZER;
 static ncclComm_t comms;
 
@@ -172,7 +175,9 @@ rondo_result rd_shim_take(ncclComm_t comm, bool aborts, bool *taken)
     *taken = there && !(!comm->inner && atomic_load(&comm->making) == RONDO_IN_PROGRESS);
     if (there) forget(comm);
     if (there && !*taken) comm->abandoned = true;
+    pthread_mutex_unlock(&lock);
     if (*taken && aborts && comm->inner) rondo_comm_abort(comm->inner);
+    pthread_mutex_lock(&lock);
     while (*taken && comm->users) pthread_cond_wait(&left, &lock);
     pthread_mutex_unlock(&lock);
     return there ? RONDO_SUCCESS : no_handle(comm);

@@ -5,11 +5,13 @@
 #include "shim/shim.h"
 
 #include "base/gpu.h"
+#include "base/process.h"
 
 #include <stdint.h>
 #include <stdlib.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+RD_HOLD_AT_FORK(lock)
 
 /* ---- Memory: of the caller's GPU, or, where there is none, of the host ---- */
 
