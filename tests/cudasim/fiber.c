@@ -13,7 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { FIBERS = 1024 };
+enum { FIBERS = 1024, ALLOWED = 8 };
 #if defined(SIM_SAN_address) || defined(SIM_SAN_thread)
 enum { STACK_BYTES = 256 << 10 };
 #else
@@ -44,7 +44,10 @@ struct worker {
     unsigned idle, pauses; /* spins since something moved; how long was waited since */
     unsigned random;
     rd_cu_result result;
-    uintptr_t allowed_from, allowed_to; /* memory that was found to be the kernel's to touch */
+    struct {
+        uintptr_t from, to;
+    } allowed[ALLOWED]; /* memory that was found to be the kernel's to touch */
+    unsigned allowed_next;
     char tag[2]; /* barriers, for the thread sanitizer */
     void *shared;
     size_t shared_bytes;
@@ -237,10 +240,12 @@ static void service_touch(const void *touched, size_t bytes)
 {
     uintptr_t address = (uintptr_t)touched, last = address + bytes - 1, stacks = (uintptr_t)worker->stacks;
     if (address - stacks < (uintptr_t)FIBERS * STACK_BYTES) return;
-    if (address >= worker->allowed_from && last < worker->allowed_to) return;
+    for (int i = 0; i < ALLOWED; i++)
+        if (address >= worker->allowed[i].from && last < worker->allowed[i].to) return;
+    unsigned next = worker->allowed_next++ % ALLOWED;
     sim_lock();
-    const char *fault =
-        sim_memory_touch(worker->launch->function->context, address, bytes, &worker->allowed_from, &worker->allowed_to);
+    const char *fault = sim_memory_touch(worker->launch->function->context, address, bytes, &worker->allowed[next].from,
+                                         &worker->allowed[next].to);
     sim_unlock();
     if (fault == NULL) return;
     const struct rd_sim_thread *at = &worker->current->place;
@@ -373,7 +378,7 @@ rd_cu_result sim_block_run(struct sim_launch *launch, unsigned index)
     worker->threads = worker->live = launch->threads;
     worker->at_barrier = worker->phase = 0;
     worker->result = RD_CU_SUCCESS;
-    worker->allowed_from = worker->allowed_to = 0;
+    memset(worker->allowed, 0, sizeof worker->allowed);
     worker->random = (launch->seed * 2654435761u) ^ ((index + 1) * 40503u) ^ 0x9e3779b9u;
     if (worker->random == 0) worker->random = 1;
     moved();

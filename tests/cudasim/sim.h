@@ -6,7 +6,8 @@
  * silence.
  *
  *   thread.c    the one lock, threads, live handles
- *   settings.c  CUDASIM="devices=4 p2p=pairs ..."          memory.c   allocations, registrations, what a pointer is
+ *   settings.c  CUDASIM="devices=4 p2p=pairs ..."          memory.c   allocations, registrations
+ *   pointer.c   what a pointer is
  *   entry.c     cuGetProcAddress, injected failures        share.c    what other processes open: IPC handles,
  * descriptors device.c    devices, topology, contexts                stream.c   streams and their order; event.c:
  * events module.c    image -> library of kernels                work.c     what streams do: copies, memory operations,
