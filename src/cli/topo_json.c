@@ -40,7 +40,7 @@ static json_object *json_pu(const rd_topo_view *v, int i)
     return pu;
 }
 
-static json_object *json_device(const rd_device *device)
+static json_object *json_device(const rd_peripheral *device)
 {
     json_object *o = json_object_new_object();
     char bus[16];
@@ -83,7 +83,7 @@ static json_object *json_machine(const rd_topo_view *v)
     for (int i = 0; i < rd_machine_gpus(v->machine); i++)
         json_object_array_add(gpus, json_device(rd_machine_gpu(v->machine, i)));
     for (int i = 0; i < rd_machine_nics(v->machine); i++) {
-        const rd_device *nic = rd_machine_nic(v->machine, i);
+        const rd_peripheral *nic = rd_machine_nic(v->machine, i);
         json_object *o = json_device(nic);
         add_text(o, "verbs", nic->verbs);
         add_int(o, "mbit", nic->mbit);

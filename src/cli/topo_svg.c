@@ -136,7 +136,7 @@ static void draw_nics(const drawing *d)
             put_device(d, d->picture->nics[i], "nic", "network", "card not known");
             continue;
         }
-        const rd_device *nic = rd_machine_nic(d->view->machine, i % (all + 1));
+        const rd_peripheral *nic = rd_machine_nic(d->view->machine, i % (all + 1));
         snprintf(second, sizeof second, "%s%.4g Gb/s%s", nic->guessed ? "~" : "", nic->mbit / 1000.0,
                  nic->up ? "" : ", down");
         put_device(d, d->picture->nics[i], nic->up ? "nic" : "nic down", nic->name, second);

@@ -73,14 +73,14 @@ static void print_devices(const rd_topo_view *v)
 {
     char bus[16], package[16], numa[16];
     for (int i = 0; i < rd_machine_gpus(v->machine); i++) {
-        const rd_device *gpu = rd_machine_gpu(v->machine, i);
+        const rd_peripheral *gpu = rd_machine_gpu(v->machine, i);
         if (i == 0) printf("\n  %-5s %-14s %-14s %-8s %-6s %s\n", "GPU", "name", "bus", "package", "NUMA", "model");
         rd_bus_id_print(gpu->bus, bus);
         printf("  %-5d %-14s %-14s %-8s %-6s %s\n", i, gpu->name, bus, index_text(gpu->place.package, package),
                index_text(gpu->place.numa, numa), gpu->model);
     }
     for (int i = 0; i < rd_machine_nics(v->machine); i++) {
-        const rd_device *nic = rd_machine_nic(v->machine, i);
+        const rd_peripheral *nic = rd_machine_nic(v->machine, i);
         char speed[32];
         if (i == 0)
             printf("\n  %-20s %-14s %-8s %-6s %-12s %s\n", "network card", "bus", "package", "NUMA", "Gb/s", "state");

@@ -208,9 +208,18 @@ static void take_rings(rondo_comm *comm, const rd_card *cards, const rd_around *
     }
 }
 
-rondo_result rd_cards_order_rings(rondo_comm *comm, rd_card *cards, rd_neighbours *near)
+static bool any_on_gpu(const rd_card *cards, int n)
+{
+    for (int r = 0; r < n; r++)
+        if (cards[r].on_gpu) return true;
+    return false;
+}
+
+rondo_result rd_cards_order_rings(rondo_comm *comm, rd_table *table, rd_card *cards, rd_neighbours *near,
+                                  int64_t deadline)
 {
     int n = comm->size;
+    bool gpus = n > 1 && any_on_gpu(cards, n);
     rondo_result result = RONDO_SUCCESS;
     rd_place *places = calloc((size_t)n, sizeof *places);
     rd_around *around = NULL;
@@ -222,7 +231,8 @@ rondo_result rd_cards_order_rings(rondo_comm *comm, rd_card *cards, rd_neighbour
         for (places[r].host = 0; !rd_cards_may_share_host(&cards[places[r].host], &cards[r]);) places[r].host++;
         one_host = one_host && places[r].host == 0;
     }
-    if (!one_host) result = rd_cards_around(cards, places, n, &around);
+    if (!one_host || gpus) result = rd_cards_around(cards, places, n, &around);
+    if (result == RONDO_SUCCESS && gpus) result = rd_cards_ways(comm, table, cards, around, deadline);
     rd_told told = {.ranks = n, .places = places, .around = around};
     if (result == RONDO_SUCCESS) result = rd_rings_make(&rings, &told, comm->wiring.channels);
     if (result == RONDO_SUCCESS) {

@@ -37,11 +37,16 @@ typedef struct rd_neighbours {
 
 /* The rings (comm->order, and where nobody asked for a number of channels, that), and whether the ranks of this host
  * are more than its processors (comm->crowded). */
-rondo_result rd_cards_order_rings(rondo_comm *comm, rd_card *cards, rd_neighbours *near);
+rondo_result rd_cards_order_rings(rondo_comm *comm, rd_table *table, rd_card *cards, rd_neighbours *near,
+                                  int64_t deadline);
 
 /* What the cards say of networks, by rank; places[].host are filled in, each the number of the host's first rank.
  * *around is the caller's to free. (around.c) */
 rondo_result rd_cards_around(const rd_card *cards, const rd_place *places, int n, rd_around **around);
+/* Where some rank is on a GPU, each tells how far it is from the GPUs and cards of its host: completes around[], by rank,
+ * which tells of nothing but cards so far. (ways.c) */
+rondo_result rd_cards_ways(rondo_comm *comm, rd_table *table, const rd_card *cards, rd_around *around,
+                           int64_t deadline);
 /* Which of the networks that two ranks share (rd_contact_networks) these two of their cards are on; `otherwise` where
  * they are on none, or nothing is known of them (NULL). */
 int rd_cards_network(const rd_card *from, const rd_nic *nic, const rd_card *to, const rd_nic *nic_there, int otherwise);

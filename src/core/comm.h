@@ -15,6 +15,7 @@
  *   stop.c     how a communicator ends, once
  *   scaled.c   operators made at run time
  *   memory.c   rondo_mem_alloc and registration
+ *   ways.c     how far ranks are from GPUs and network cards
  *   device.c   the rank's GPU
  * and call.h has the files through which a call goes.
  */

@@ -264,7 +264,7 @@ rondo_result rd_comm_connect(rondo_comm *comm, rd_table *table, const rd_contact
     for (size_t r = 0; r < n; r++) contacts[r] = c.cards[r].contact;
     if ((result = rd_member_set_contacts(comm->member, contacts)) != RONDO_SUCCESS) goto out;
     if ((result = rd_cards_agree(comm, c.cards)) != RONDO_SUCCESS) goto out;
-    if ((result = rd_cards_order_rings(comm, c.cards, &c.near)) != RONDO_SUCCESS) goto out;
+    if ((result = rd_cards_order_rings(comm, table, c.cards, &c.near, deadline)) != RONDO_SUCCESS) goto out;
     if ((result = rd_hierarchy_open(comm, c.cards, &c.near)) != RONDO_SUCCESS) goto out;
     result = comm->size > 1 ? make_links(&c, table) : rd_comm_open_device(comm);
     set_polls(comm);

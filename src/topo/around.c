@@ -11,7 +11,7 @@
 
 static void tell_nic(const rd_machine *machine, const rd_place *place, int gpu, int nic, rd_nic *told)
 {
-    const rd_device *seen = &machine->nics[nic].seen;
+    const rd_peripheral *seen = &machine->nics[nic].seen;
     told->mbit = seen->mbit;
     told->up = seen->up;
     told->bus = seen->bus < RD_NO_BUS ? seen->bus : 0;
@@ -41,7 +41,7 @@ static int nic_named(const rd_machine *machine, const char *name)
 /* One of software is as near as the card that it lies upon. If there is none, it is memory, and near to all. */
 static void tell_interface(const rd_machine *machine, const rd_place *place, int gpu, const char *name, rd_nic *told)
 {
-    rd_device here = {.up = true};
+    rd_peripheral here = {.up = true};
     char under[16];
     int nic = nic_named(machine, name);
     told->link = rd_link_of(RD_LINK_SELF);

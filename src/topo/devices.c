@@ -223,7 +223,7 @@ static rondo_result add_nic(rd_machine *m, hwloc_obj_t os, hwloc_obj_t verbs)
     char key[32];
     rd_device_object *nic = add(&m->nics, &m->nic_count);
     if (!nic) return RONDO_SYSTEM_ERROR;
-    rd_device *seen = &nic->seen;
+    rd_peripheral *seen = &nic->seen;
     int port = *info_of(os, "Port") ? atoi(info_of(os, "Port")) : 1;
     nic->object = pci ? pci : os;
     seen->bus = pci ? bus_of(pci) : RD_NO_BUS + (uint32_t)m->nic_count;
@@ -266,7 +266,7 @@ int rd_machine_gpus(const rd_machine *machine)
 {
     return machine->gpu_count;
 }
-const rd_device *rd_machine_gpu(const rd_machine *machine, int gpu)
+const rd_peripheral *rd_machine_gpu(const rd_machine *machine, int gpu)
 {
     return &machine->gpus[gpu].seen;
 }
@@ -274,7 +274,7 @@ int rd_machine_nics(const rd_machine *machine)
 {
     return machine->nic_count;
 }
-const rd_device *rd_machine_nic(const rd_machine *machine, int nic)
+const rd_peripheral *rd_machine_nic(const rd_machine *machine, int nic)
 {
     return &machine->nics[nic].seen;
 }

@@ -14,7 +14,7 @@
 
 #include "topo/ring.h"
 
-typedef struct rd_device {
+typedef struct rd_peripheral {
     char name[32];  /* "cuda0", "nvml3", "eth0"; the bus address where the system has no name for it */
     char verbs[16]; /* of a network card: its OpenFabrics device, "mlx5_0"; "" */
     char model[64]; /* "" when it is not known */
@@ -23,7 +23,7 @@ typedef struct rd_device {
     uint32_t mbit;  /* of a network card: what it says, else an estimate by its kind and its PCIe link, and `guessed` */
     bool guessed;
     bool up; /* of a network card: nothing says that it is not */
-} rd_device;
+} rd_peripheral;
 
 #define RD_NO_BUS 0xffff0000u
 
@@ -43,9 +43,9 @@ const rd_machine *rd_machine_with_devices(void);
 
 /* In the order of their bus addresses; those without one last. */
 int rd_machine_gpus(const rd_machine *machine);
-const rd_device *rd_machine_gpu(const rd_machine *machine, int gpu);
+const rd_peripheral *rd_machine_gpu(const rd_machine *machine, int gpu);
 int rd_machine_nics(const rd_machine *machine);
-const rd_device *rd_machine_nic(const rd_machine *machine, int nic);
+const rd_peripheral *rd_machine_nic(const rd_machine *machine, int nic);
 
 /* Whether the driver lets a GPU reach another one's memory, and which pairs it prefers (0 the most). */
 typedef struct rd_gpu_access {

@@ -19,7 +19,7 @@ static const char *read_line(const char *path, char *line, size_t bytes)
     return line;
 }
 
-void rd_nic_ask_kernel(rd_device *nic, int port)
+void rd_nic_ask_kernel(rd_peripheral *nic, int port)
 {
     char path[128], line[64];
     snprintf(path, sizeof path, "/sys/class/net/%.15s/operstate", nic->name);

@@ -11,7 +11,7 @@
 #include <hwloc.h>
 
 typedef struct rd_device_object {
-    rd_device seen;
+    rd_peripheral seen;
     hwloc_obj_t object; /* the PCI function, or the OS device where there is none; NULL: hwloc does not know it */
 } rd_device_object;
 
@@ -53,7 +53,7 @@ rd_link_kind rd_kind_to_device(const rd_place *place, const rd_place *device);
 /* ---- kernel.c ---- */
 
 /* State and speed of an interface and its OpenFabrics device's port, where /sys has them; else nothing changes. */
-void rd_nic_ask_kernel(rd_device *nic, int port);
+void rd_nic_ask_kernel(rd_peripheral *nic, int port);
 /* The interface that one of software (a bond, a VLAN) lies upon; false: there is none. */
 bool rd_nic_lower(const char *name, char lower[16]);
 
