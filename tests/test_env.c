@@ -102,7 +102,7 @@ static void defaults(void **state)
     assert_int_equal(s.settings.debug, RD_LOG_WARN);
     assert_int_equal(s.settings.transport, RD_TRANSPORT_AUTO);
     assert_int_equal(s.settings.algo, RD_ALGO_AUTO);
-    assert_int_equal(s.settings.numerics, RD_NUMERICS_ACCURATE);
+    assert_int_equal(s.settings.numerics, RD_NUMERICS_AUTO);
     assert_int_equal(s.settings.cpu, RD_CPU_AUTO);
     assert_int_equal(s.settings.channels, 0);
     assert_int_equal(s.settings.slice_bytes, 262144);
@@ -166,7 +166,7 @@ static void bad_values(void **state)
         {"RONDO_SLICE=-64K", "4096 to 262144 bytes, a multiple of 64", "using 262144"},
         {"RONDO_TRANSPORT=tpc", "auto, loop, shm, tcp, verbs or cuda_ipc; did you mean tcp?", "using auto"},
         {"RONDO_ALGO=tree", "auto, ring, flat, exchange or hier; using", "using auto"},
-        {"RONDO_NUMERICS=exact", "accurate, fast or strict; using", "using accurate"},
+        {"RONDO_NUMERICS=exact", "auto, accurate, fast or strict; using", "using auto"},
         {"RONDO_DEBUG=INF", "NONE, WARN, INFO or TRACE; did you mean INFO?", "using WARN"},
         {"RONDO_REQUIRE_KEY=maybe", "0 or 1", "using 1"},
         {"RONDO_PORT=65536", "0 to 65535", "using 0"},
@@ -223,17 +223,14 @@ static void debug_silences(void **state)
     assert_true(s.settings.timeout_s == 600);
 }
 
-static void only_accurate_yet(void **state)
+static void no_strict_yet(void **state)
 {
     (void)state;
-    static const char *const others[] = {"RONDO_NUMERICS=fast", "RONDO_NUMERICS=STRICT"};
-    for (int i = 0; i < 2; i++) {
-        struct seen s = load((const char *const[]){others[i], NULL}, NULL, 1);
-        assert_int_equal(s.result, RONDO_INVALID_ARGUMENT);
-        assert_contains(s.error, i ? "RONDO_NUMERICS is strict" : "RONDO_NUMERICS is fast");
-        assert_contains(s.error, "only accurate exists yet");
-        assert_true(s.settings.timeout_s == 0); /* untouched */
-    }
+    struct seen s = load((const char *const[]){"RONDO_NUMERICS=STRICT", NULL}, NULL, 1);
+    assert_int_equal(s.result, RONDO_INVALID_ARGUMENT);
+    assert_contains(s.error, "RONDO_NUMERICS is strict");
+    assert_contains(s.error, "auto, accurate, fast");
+    assert_true(s.settings.timeout_s == 0); /* untouched */
 }
 
 static void config_fields(void **state)
@@ -429,7 +426,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),      cmocka_unit_test(environment_values), cmocka_unit_test(bad_values),
-        cmocka_unit_test(unknown_names), cmocka_unit_test(debug_silences),     cmocka_unit_test(only_accurate_yet),
+        cmocka_unit_test(unknown_names), cmocka_unit_test(debug_silences),     cmocka_unit_test(no_strict_yet),
         cmocka_unit_test(config_fields), cmocka_unit_test(bad_config),         cmocka_unit_test(config_sizes),
         cmocka_unit_test(nearest),       cmocka_unit_test(table_for_people),   cmocka_unit_test(empty_is_unset),
         cmocka_unit_test(suggestions),

@@ -446,11 +446,9 @@ rondo_result rd_settings_load(rd_settings *settings, const rondo_config *config)
     for (int i = 0; i < SETTINGS; i++)
         if (bad[i]) warn_bad(&rd_setting_table[i], bad[i], &s);
     warn_all_unknown();
-    if (s.numerics != RD_NUMERICS_ACCURATE) {
-        char value[16];
-        rd_setting_value(&rd_setting_table[AT_numerics], &s, value, sizeof value);
-        return rd_fail(RONDO_INVALID_ARGUMENT, "RONDO_NUMERICS is %s; only accurate exists yet: unset it", value);
-    }
+    if (s.numerics == RD_NUMERICS_STRICT)
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "RONDO_NUMERICS is strict, which does not exist yet; valid: auto, accurate, fast");
     *settings = s;
     return RONDO_SUCCESS;
 }

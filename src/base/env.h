@@ -28,8 +28,9 @@
     SETTING(algo, "RONDO_ALGO", CHOICE, "auto", 0, 0, "auto|ring|flat|exchange|hier",                                          \
             "all-reduce algorithm; auto: flat where all ranks share a host, exchange up to 1 KiB (32 where they take "    \
             "turns), on several hosts hier (hierarchical) where a model says that it is faster, else ring")               \
-    SETTING(numerics, "RONDO_NUMERICS", CHOICE, "accurate", 0, 0, "accurate|fast|strict",                             \
-            "how floats of 8 and 16 bits are summed; fast and strict are refused so far")                             \
+    SETTING(numerics, "RONDO_NUMERICS", CHOICE, "auto", 0, 0, "auto|accurate|fast|strict",                            \
+            "how floats of 8 and 16 bits are summed: accurate, in float32 along the whole way; fast, rounded at each hop of " \
+            "a ring; auto: fast where some rank uses a GPU, else accurate; strict is refused so far")                 \
     SETTING(cpu, "RONDO_CPU", CHOICE, "auto", 0, 0, "auto|portable|avx2|avx512",                                      \
             "instructions of the reduction kernels; the bits are the same")                                           \
     SETTING(channels, "RONDO_CHANNELS", NUMBER, "0", 0, 8, NULL,                                                      \
@@ -89,7 +90,7 @@ typedef struct rd_settings {
 /* Values of the CHOICE settings. */
 enum { RD_TRANSPORT_AUTO, RD_TRANSPORT_LOOP, RD_TRANSPORT_SHM, RD_TRANSPORT_TCP, RD_TRANSPORT_VERBS, RD_TRANSPORT_CUDA_IPC };
 enum { RD_ALGO_AUTO, RD_ALGO_RING, RD_ALGO_FLAT, RD_ALGO_EXCHANGE, RD_ALGO_HIER };
-enum { RD_NUMERICS_ACCURATE, RD_NUMERICS_FAST, RD_NUMERICS_STRICT };
+enum { RD_NUMERICS_AUTO, RD_NUMERICS_ACCURATE, RD_NUMERICS_FAST, RD_NUMERICS_STRICT };
 enum { RD_CPU_AUTO, RD_CPU_PORTABLE, RD_CPU_AVX2, RD_CPU_AVX512 };
 
 /* Defaults, then what was suggested, then config (NULL: RONDO_CONFIG_INIT), then RONDO_*. A bad value in config is RONDO_INVALID_ARGUMENT; a

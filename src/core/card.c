@@ -126,7 +126,7 @@ rondo_result rd_cards_agree(rondo_comm *comm, const rd_card *cards)
             return differ("RONDO_ALGO (0 auto, 1 ring, 2 flat, 3 exchange, 4 hier)", r, (long)card->algo, (long)mine->algo,
                           comm->rank);
         if (card->numerics != mine->numerics)
-            return differ("RONDO_NUMERICS (0 accurate, 1 fast, 2 strict)", r, (long)card->numerics,
+            return differ("RONDO_NUMERICS (0 auto, 1 accurate, 2 fast)", r, (long)card->numerics,
                           (long)mine->numerics, comm->rank);
         RD_TRY(check_range(r, card));
         if (card->slice_bytes < least.slice_bytes) least.slice_bytes = card->slice_bytes;

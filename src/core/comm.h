@@ -96,6 +96,7 @@ struct rondo_comm {
     struct rd_device *device; /* the GPU that this rank uses; NULL: none */
     bool cuda;                /* somebody in this process uses GPUs: pointers are looked at */
     bool on_gpus;             /* some rank of this communicator uses one */
+    bool fast;                /* partial sums of narrow types are rounded to the type at each hop of a ring */
     rd_staging stage[RD_LANES];
 
     rd_member *member;

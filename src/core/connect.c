@@ -243,6 +243,7 @@ static rondo_result make_links(rd_connecting *c, rd_table *table)
     if (c->flat_bytes > comm->wiring.slice_bytes) c->flat_bytes = comm->wiring.slice_bytes;
     /* First the control plane, so that a death while links are made is noticed at once. */
     RD_TRY(rd_member_start_control(comm->member, c->unix_ok, c->deadline));
+    comm->fast = s->numerics == RD_NUMERICS_FAST || (s->numerics == RD_NUMERICS_AUTO && comm->on_gpus);
     RD_TRY(rd_comm_open_device(comm)); /* if that fails, the others can be told */
     RD_TRY(make_edges(c));
     return conclude(c, table);

@@ -212,8 +212,10 @@ rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
         call = &as_one;
     }
     rd_reduction *reduction = &comm->reductions[call->dtype][call->op];
-    if (!reduction->run)
+    if (!reduction->run) {
         RD_TRY(rd_reduction_init(reduction, call->dtype, call->op, comm->size, (int)comm->settings.cpu));
+        if (comm->fast) rd_reduction_in_type(reduction);
+    }
     if (count > 1) {
         RD_TRY(fuse(comm, calls, count));
         as_one = calls[0];
@@ -222,9 +224,10 @@ rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
         call = &as_one;
     }
     size_t whole = call->count * rd_call_parts(comm, call);
-    /* Narrow types are added up in float32 along the whole path: on a ring the partial sums travel so. */
-    bool wide = call->reduces && reduction->wide_bytes > reduction->bytes;
     rondo_algo algo = algorithm(comm, call->collective, whole * reduction->bytes);
+    /* Narrow types are added up in float32 along the whole path: on a ring the partial sums travel so, unless that shall
+     * cost no more than the type does. Where terms meet at one rank it costs nothing. */
+    bool wide = call->reduces && reduction->wide_bytes > reduction->bytes && !(comm->fast && algo == RONDO_ALGO_RING);
     if (!is_planned(&op->plan, call->collective, algo, call->root, whole, wide)) {
         if (algo == RONDO_ALGO_HIER)
             rondo_plan_init_hier(&op->plan, comm->size, comm->rank, comm->hierarchy->local, whole,

@@ -92,6 +92,14 @@ static bool needs_scaling(rondo_dtype type)
     return type == RONDO_FLOAT32 || type == RONDO_FLOAT64 || type == RONDO_BFLOAT16;
 }
 
+/* 2^-k, k = ceil(log2 ranks) */
+static double scale_for(int ranks)
+{
+    double scale = 1;
+    while (scale * ranks > 1) scale /= 2;
+    return scale;
+}
+
 rondo_result rd_reduction_init(rd_reduction *reduction, rondo_dtype type, rondo_op op, int ranks, int level)
 {
     if ((int)type < 0 || (int)type >= RONDO_DTYPES)
@@ -106,12 +114,7 @@ rondo_result rd_reduction_init(rd_reduction *reduction, rondo_dtype type, rondo_
     while (!levels[level].kernels->run[type][op]) level--;
 
     size_t bytes = rd_dtype_bytes(type);
-    double scale = 1, divisor = 1;
-    if (op == RONDO_AVG) {
-        if (needs_scaling(type))
-            while (scale * ranks > 1) scale /= 2;
-        divisor = ranks * scale;
-    }
+    double scale = op == RONDO_AVG && needs_scaling(type) ? scale_for(ranks) : 1;
     *reduction = (rd_reduction){
         .type = type,
         .op = op,
@@ -120,9 +123,16 @@ rondo_result rd_reduction_init(rd_reduction *reduction, rondo_dtype type, rondo_
         .wide_bytes = rd_dtype_narrow(type) ? sizeof(float) : bytes,
         .run = levels[level].kernels->run[type][op],
         .scale = scale,
-        .divisor = divisor,
+        .divisor = op == RONDO_AVG ? ranks * scale : 1,
     };
     return RONDO_SUCCESS;
+}
+
+void rd_reduction_in_type(rd_reduction *reduction)
+{
+    if (reduction->op != RONDO_AVG || reduction->wide_bytes == reduction->bytes) return;
+    reduction->scale = scale_for(reduction->ranks);
+    reduction->divisor = reduction->ranks * reduction->scale;
 }
 
 void rd_copy(void *to, void *also, const void *from, size_t bytes, bool touch)

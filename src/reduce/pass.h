@@ -182,7 +182,7 @@ RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_o
 #endif
 #if RD_NARROW_TYPE || defined RD_ORDERED_TYPE
     if (call->pass->sources == 2 && call->pass->outputs <= 2) {
-        if (RD_ALIGNED && op == RONDO_AVG && (!call->divided || call->reduction->ranks == 2))
+        if (RD_ALIGNED && op == RONDO_AVG && !call->scaled && (!call->divided || call->reduction->ranks == 2))
             return RD_NAME(pair_steps, RD_TYPE)(call, op, true, at);
         return RD_NAME(pair_steps, RD_TYPE)(call, op, false, at);
     }

@@ -60,6 +60,10 @@ typedef struct rd_reduction {
  * that this machine lacks. */
 rondo_result rd_reduction_init(rd_reduction *reduction, rondo_dtype type, rondo_op op, int ranks, int level);
 
+/* For partial sums that are rounded to the type after each pass: then averages of every float type are scaled before they
+ * are added, since in the type they might overflow. */
+void rd_reduction_in_type(rd_reduction *reduction);
+
 static inline void rd_reduce(const rd_reduction *reduction, const rd_pass *pass) { reduction->run(reduction, pass); }
 
 /* Copies `bytes` from `from` to `to` and, when it is not NULL, to `also`; touch as above (then `from` is writable). */
