@@ -292,7 +292,7 @@ static void test_relaxed_flag(void **state)
 static void test_lost_counter(void **state)
 {
     (void)state;
-    assert_int_not_equal(sweep("lost_counter", 1), 0);
+    assert_int_not_equal(sweep("lost_counter", 20), 0);
 }
 
 static void test_one_element_too_far(void **state)

@@ -75,13 +75,17 @@ static void *thread_main(void *unused)
     return NULL;
 }
 
-/* The application's signals are for its own threads. */
+/* The application's signals are for its own threads; those of a crash are for who crashes. */
 static void thread_start(void)
 {
     pthread_t thread;
     pthread_attr_t attributes;
     sigset_t all, before;
     sigfillset(&all);
+    sigdelset(&all, SIGSEGV);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGFPE);
+    sigdelset(&all, SIGILL);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_sigmask(SIG_SETMASK, &all, &before);
