@@ -3,6 +3,7 @@
 # run.sh BUILD - runs every test binary BUILD/tests/test_* and every script tests/test_*.sh, two at a time, each with a
 # deadline, and ends with "N passed, M failed". ONLY=pattern runs those whose name matches.
 set -u
+[ -d "${1-}" ] || { echo "usage: ${0} BUILD, a folder that make has built, for example build" >&2; exit 2; }
 build=$(realpath "$1") here=$(realpath "$(dirname "$0")")
 jobs=${JOBS:-2} deadline=${DEADLINE:-300}
 logs=$build/logs; rm -rf "$logs"; mkdir -p "$logs"

@@ -10,7 +10,7 @@
 
 #include <stdbool.h>
 
-enum { RD_FILTER_ENTRIES = 16, RD_FILTER_NAME = 64 };
+enum { RD_FILTER_ENTRIES = 64, RD_FILTER_NAME = 64 };
 
 typedef struct rd_filter {
     int count;

@@ -165,7 +165,7 @@ static void ask_speeds(rd_interface *list, int count)
         memcpy(request.ifr_name, list[n].name, sizeof request.ifr_name);
         request.ifr_data = (char *)&what;
         if (ioctl(fd, SIOCETHTOOL, &request)) continue;
-        uint32_t speed = ethtool_cmd_speed(&what);
+        uint32_t speed = (uint32_t)what.speed_hi << 16 | what.speed; /* ethtool_cmd_speed shifts into the sign */
         if (speed != (uint32_t)SPEED_UNKNOWN) list[n].mbits = speed;
     }
     if (fd >= 0) close(fd);

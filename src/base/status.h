@@ -21,6 +21,8 @@ const char *rd_errno_remedy(int error);
 
 /* This thread's last error text, "" when there was none. */
 const char *rd_last_error(void);
+/* A copy that is the thread's until it keeps another. */
+char *rd_kept_text(const char *text);
 
 /* Passes a failure on to the caller. */
 #define RD_TRY(call)                                    \

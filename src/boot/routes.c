@@ -91,6 +91,8 @@ static void log_route(const rd_member *member, int peer, const tries *t, int cho
         else
             at += (size_t)snprintf(why + at, sizeof why - at, ", the one that");
         at += (size_t)snprintf(why + at, sizeof why - at, " both are on");
+    } else if (memcmp(t->here->host, t->there->host, sizeof t->here->host) == 0) {
+        at = (size_t)snprintf(why, sizeof why, "since it is on this host");
     } else {
         at = (size_t)snprintf(why, sizeof why, "which is on no network of this machine");
     }

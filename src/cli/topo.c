@@ -5,6 +5,7 @@
 #include "cli/cli.h"
 #include "cli/option.h"
 
+#include <errno.h>
 #include <string.h>
 
 #define WHO "rondo topo"
@@ -73,6 +74,10 @@ static int show(const rd_topo_options *options)
     else if (!options->svg || strcmp(options->svg, "/dev/stdout") != 0)
         rd_topo_print_text(&view);
     rd_topo_close(&view);
+    if (fflush(stdout) || ferror(stdout)) {
+        fprintf(stderr, WHO ": cannot write all of it to standard output: %s\n", strerror(errno));
+        return 1;
+    }
     return result == RONDO_SUCCESS ? 0 : 1;
 }
 

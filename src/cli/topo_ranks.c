@@ -112,9 +112,9 @@ static rondo_result seat_all(rd_topo_view *v, int host, kind k)
         if (k != ON_GPU && unit_of(v, k, number, &there) < 0) continue;
         RD_TRY(seat_one(v, host, k, number));
     }
-    return v->ranks > before
-               ? RONDO_SUCCESS
-               : rd_fail(RONDO_INVALID_ARGUMENT, "--ranks: %s:all: this machine has no %ss", words[k], words[k]);
+    return v->ranks > before ? RONDO_SUCCESS
+                             : rd_fail(RONDO_INVALID_ARGUMENT, "--ranks: %s:all: this machine has no %ss%s", words[k],
+                                       words[k], k == ON_CORE ? " that are known; say cpu:all" : "");
 }
 
 static rondo_result wrong(const char *at)

@@ -166,6 +166,23 @@ static void print_ring(const rd_topo_view *v, int channel)
         printf("\n  %" PRIu64 " ns once round; 64 KiB take %.1f us\n", round, (double)rd_topo_cost(v, channel) / 1000);
 }
 
+/* How ranks on processors are bound: whether two have a core, or where cores are not known a unit, in common. */
+static const char *binding(const rd_topo_view *v)
+{
+    bool cores = true;
+    for (int a = 0; a < v->ranks; a++) {
+        const rd_place *x = &v->places[a];
+        cores = cores && x->core >= 0;
+        for (int b = 0; b < a; b++) {
+            const rd_place *y = &v->places[b];
+            if (x->host != y->host) continue;
+            if (x->first_pu == y->first_pu || (x->core >= 0 && x->core == y->core))
+                return "several of which share a core";
+        }
+    }
+    return cores ? "each bound to a core" : "each bound to a CPU";
+}
+
 void rd_topo_print_text(const rd_topo_view *v)
 {
     int on_gpus = 0, channels = v->rings.channels;
@@ -180,7 +197,7 @@ void rd_topo_print_text(const rd_topo_view *v)
     if (on_gpus == v->ranks)
         printf(", each on a GPU");
     else if (!on_gpus)
-        printf(", %s", v->ranks > v->hosts * v->cores ? "several of which share a core" : "each bound to a core");
+        printf(", %s", binding(v));
     printf("%s:\n", v->links ? ", as measured" : "");
     for (int c = 0; c < channels; c++) {
         printf("\n");

@@ -211,13 +211,13 @@ static void log_ring(const rondo_comm *comm)
 {
     char text[1024];
     size_t at = 0;
+    const rd_hierarchy *h = comm->hierarchy;
     if (comm->rank != 0 || !rd_log_wants(RD_LOG_INFO)) return;
     for (int i = 0; i < comm->size && at < sizeof text - 16; i++)
         at += (size_t)snprintf(text + at, sizeof text - at, "%d -> ", comm->order[i]);
     rd_log(RD_LOG_INFO, "ring: %s%d, %d channel%s, slices of %zu bytes, all-reduce %s", text, comm->order[0],
            comm->wiring.channels, comm->wiring.channels == 1 ? "" : "s", comm->wiring.slice_bytes,
-           comm->wiring.flat_out ? "flat" : "ring");
-    const rd_hierarchy *h = comm->hierarchy;
+           comm->wiring.flat_out ? "flat" : h && h->most == SIZE_MAX ? "hier" : "ring");
     if (h && h->most == SIZE_MAX)
         rd_log(RD_LOG_INFO, "hierarchical all-reduces: %d hosts of %d ranks, at any size", h->hosts, h->local);
     else if (h)

@@ -32,16 +32,41 @@ static ncclResult_t translated(rondo_result result)
     }
 }
 
+/* Our names in a text are theirs, for a reader who has only those: rondo_all_reduce is ncclAllReduce. */
+static void translate_names(char *text)
+{
+    static const char *const others[][2] = {
+        {"rondo_op_create_scaled_sum", "ncclRedOpCreatePreMulSum"}, {"rondo_all_to_all", "ncclAlltoAll"},
+        {"RONDO_INT8", "ncclInt8"}, {"RONDO_FLOAT8E5M2", "ncclFloat8e5m2"}, {"RONDO_SUM", "ncclSum"}, {"RONDO_AVG", "ncclAvg"}};
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        for (char *at; (at = strstr(text, others[i][0]));) {
+            size_t ours = strlen(others[i][0]), theirs = strlen(others[i][1]);
+            memmove(at + theirs, at + ours, strlen(at + ours) + 1); /* none is longer */
+            memcpy(at, others[i][1], theirs);
+        }
+    for (char *at = text; (at = strstr(at, "rondo_"));) {
+        char *to = at + 4;
+        memcpy(at, "nccl", 4);
+        for (at += 5; *at == '_' || (*at >= 'a' && *at <= 'z'); at++)
+            if (*at != '_') *to++ = at[-1] == '_' ? (char)(*at - 'a' + 'A') : *at;
+        memmove(to, at, strlen(at) + 1);
+        at = to;
+    }
+}
+
 /* "rondo_all_reduce: count is ..." is for a reader who wrote ncclAllReduce. */
 static void rename_caller(const char *function, rondo_result result)
 {
     const char *text = rd_last_error();
     size_t name = strspn(text, "abcdefghijklmnopqrstuvwxyz_");
     bool named = strncmp(text, "rondo_", 6) == 0 && text[name] == ':';
-    if (named)
-        rd_fail(result, "%s%s", function, text + name);
-    else if (strncmp(text, function, strlen(function)) != 0)
-        rd_fail(result, "%s: %s", function, text);
+    char kept[RD_ERROR_BYTES];
+    snprintf(kept, sizeof kept, "%s", named ? text + name + 2 : text);
+    translate_names(kept);
+    if (strncmp(kept, function, strlen(function)) != 0)
+        rd_fail(result, "%s: %s", function, kept);
+    else
+        rd_fail(result, "%s", kept);
 }
 
 ncclResult_t rd_shim_result(const char *function, rondo_result result)
@@ -266,8 +291,8 @@ const char *ncclGetErrorString(ncclResult_t result)
 /* Kept for this thread, since the one that it was copied from may fail again. */
 static const char *keep(const char *text)
 {
-    static _Thread_local char kept[RD_ERROR_BYTES];
-    snprintf(kept, sizeof kept, "%s", text);
+    char *kept = rd_kept_text(text);
+    translate_names(kept);
     return kept;
 }
 

@@ -107,6 +107,8 @@ struct rd_registered {
 static rondo_result add(ncclComm_t comm, void *address, size_t bytes, void **handle)
 {
     if (!handle) return rd_shim_null("the place for the handle");
+    *handle = NULL;
+    if (address && !bytes) return RONDO_SUCCESS; /* nothing, as NCCL has it */
     rd_registered *entry = malloc(sizeof *entry);
     if (!entry) return rd_fail_errno("no memory for a registration");
     rondo_result result = rondo_register(address, bytes, comm->inner);
@@ -155,11 +157,12 @@ static ncclResult_t register_memory(const char *function, ncclComm_t comm, void 
     return rd_shim_result(function, result);
 }
 
+/* NULL is what NCCL gives for memory that it does not register, and takes back. */
 static ncclResult_t deregister_memory(const char *function, ncclComm_t comm, void *handle)
 {
     rondo_result result = rd_shim_hold(comm);
     if (result == RONDO_SUCCESS) {
-        result = take_out(comm, handle);
+        if (handle) result = take_out(comm, handle);
         rd_shim_leave(comm);
     }
     return rd_shim_result(function, result);

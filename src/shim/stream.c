@@ -18,6 +18,7 @@
 struct rd_standing {
     rd_standing *next;
     cudaStream_t handle;
+    const void *thread; /* whose it is, if every thread has one of its own; NULL: all threads' */
     int device;
     rondo_stream *stream;
     int users; /* communicators */
@@ -80,14 +81,21 @@ static rondo_result open_standing(rondo_stream **stream, cudaStream_t handle, nc
     return result;
 }
 
+/* cudaStreamPerThread is another stream in each thread. */
+static const void *owner(cudaStream_t handle)
+{
+    static _Thread_local char here;
+    return (rd_cu_stream)handle == RD_CU_STREAM_PER_THREAD ? &here : NULL;
+}
+
 static rondo_result find_or_open(cudaStream_t handle, ncclComm_t comm, rd_standing **found)
 {
     rd_standing *s = standing;
-    while (s && (s->handle != handle || s->device != comm->device)) s = s->next;
+    while (s && (s->handle != handle || s->thread != owner(handle) || s->device != comm->device)) s = s->next;
     if (!s) {
         s = malloc(sizeof *s);
         if (!s) return rd_fail_errno("no memory for a stream");
-        *s = (rd_standing){standing, handle, comm->device, NULL, 0};
+        *s = (rd_standing){standing, handle, owner(handle), comm->device, NULL, 0};
         rondo_result result = open_standing(&s->stream, handle, comm);
         if (result != RONDO_SUCCESS) {
             free(s);
@@ -105,7 +113,7 @@ static rondo_result stand_in(cudaStream_t handle, ncclComm_t comm, rondo_stream 
     rd_standing *s = NULL;
     pthread_mutex_lock(&lock);
     for (rd_use *use = comm->uses; use && !s; use = use->next)
-        if (use->of->handle == handle) s = use->of;
+        if (use->of->handle == handle && use->of->thread == owner(handle)) s = use->of;
     if (!s) {
         result = find_or_open(handle, comm, &s);
         if (result == RONDO_SUCCESS) result = add_use(comm, s);

@@ -207,8 +207,8 @@ static void follow_all(void)
     rd_settings settings; /* the level at which to say it */
     if (rd_settings_load(&settings, NULL) != RONDO_SUCCESS) return;
     rd_log(RD_LOG_WARN,
-           "these variables mean nothing to Rondo's libnccl.so.2, as they are set: %s; docs/nccl.md says what to "
-           "use instead",
+           "these variables mean nothing to Rondo's libnccl.so.2, as they are set: %s; docs/nccl.md lists those "
+           "that do, rondo doctor Rondo's own",
            ignored);
 }
 

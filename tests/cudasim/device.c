@@ -220,6 +220,27 @@ void sim_context_lose(struct sim_context *context, rd_cu_result result)
     sim_unlock();
 }
 
+static bool is_busy(const struct sim_context *context)
+{
+    for (const struct sim_stream *stream = context->streams; stream != NULL; stream = stream->next)
+        if (stream->done < stream->queued) return true;
+    return false;
+}
+
+rd_cu_result sim_context_lost(struct sim_context *context)
+{
+    enum { PAUSES = 10000 };
+    unsigned turn = 0;
+    sim_lock();
+    while (context->lost != RD_CU_SUCCESS && turn < PAUSES && is_busy(context)) {
+        sim_unlock();
+        sim_pause(&turn);
+        sim_lock();
+    }
+    sim_unlock();
+    return context->lost;
+}
+
 rd_cu_result cuDevicePrimaryCtxRetain(rd_cu_context *context, rd_cu_device ordinal)
 {
     SIM_ENTER(cuDevicePrimaryCtxRetain);
@@ -314,7 +335,7 @@ rd_cu_result cuCtxSynchronize(void)
     sim_lock();
     sim_context_await(context);
     sim_unlock();
-    return context->lost;
+    return sim_context_lost(context);
 }
 
 rd_cu_result cuCtxEnablePeerAccess(rd_cu_context peer, unsigned flags)

@@ -132,8 +132,9 @@ rd_cu_result sim_enter(enum sim_call call)
     if (!needs_nothing(call) && initialised_in != (int)getpid()) return RD_CU_ERROR_NOT_INITIALIZED;
     if (!due(call, &failure)) return RD_CU_SUCCESS;
     struct sim_context *context = failure.lost ? sim_context_current() : NULL;
-    if (context != NULL) sim_context_lose(context, failure.result);
-    return failure.result;
+    if (context == NULL) return failure.result;
+    sim_context_lose(context, failure.result);
+    return sim_context_lost(context);
 }
 
 rd_cu_result cuInit(unsigned flags)

@@ -189,7 +189,7 @@ rd_cu_result cuEventQuery(rd_cu_event event)
     SIM_ENTER(cuEventQuery);
     struct sim_event *found = event_hold(event);
     if (found == NULL) return RD_CU_ERROR_INVALID_HANDLE;
-    rd_cu_result result = found->context->lost;
+    rd_cu_result result = sim_context_lost(found->context);
     if (result == RD_CU_SUCCESS && !is_done(found, atomic_load(&found->counters->asked)))
         result = RD_CU_ERROR_NOT_READY;
     if (result == RD_CU_SUCCESS) SIM_ACQUIRE(found->counters);
@@ -203,7 +203,7 @@ rd_cu_result cuEventSynchronize(rd_cu_event event)
     struct sim_event *found = event_hold(event);
     if (found == NULL) return RD_CU_ERROR_INVALID_HANDLE;
     await(found, atomic_load(&found->counters->asked), found->context);
-    rd_cu_result result = found->context->lost;
+    rd_cu_result result = sim_context_lost(found->context);
     event_drop(found);
     return result;
 }

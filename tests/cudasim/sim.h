@@ -48,7 +48,7 @@ rd_cu_result sim_enter(enum sim_call call);
     SIM_ENTER(name);                                                                                                   \
     struct sim_context *context = sim_context_current();                                                               \
     if ((context) == NULL) return RD_CU_ERROR_INVALID_CONTEXT;                                                         \
-    if ((context)->lost != RD_CU_SUCCESS) return (context)->lost
+    if ((context)->lost != RD_CU_SUCCESS) return sim_context_lost(context)
 /* The same where a stream says which context it is. */
 #define SIM_ENTER_STREAM(name, found, handle)                                                                          \
     SIM_ENTER(name);                                                                                                   \
@@ -56,7 +56,7 @@ rd_cu_result sim_enter(enum sim_call call);
     struct sim_stream *found = sim_stream_find(handle, sim_context_current());                                         \
     sim_unlock();                                                                                                      \
     if ((found) == NULL) return (handle) == NULL ? RD_CU_ERROR_INVALID_CONTEXT : RD_CU_ERROR_INVALID_HANDLE;           \
-    if ((found)->context->lost != RD_CU_SUCCESS) return (found)->context->lost
+    if ((found)->context->lost != RD_CU_SUCCESS) return sim_context_lost((found)->context)
 
 /* "CALL:NTH[:RESULT[:lost]],...": failures to inject; false: not understood. */
 bool sim_fail_read(char *list);
@@ -117,6 +117,10 @@ struct sim_context {
 };
 int sim_devices_begin(void); /* reads CUDA_VISIBLE_DEVICES; returns how many devices there are */
 struct sim_context *sim_context_current(void);
+/* Why the context is lost, or RD_CU_SUCCESS. A device ends its kernels when that happens; here they come to their ends, and
+ * who is told waits for that (two seconds at most: one may wait for a peer), since what he does next is to take away their
+ * memory. The lock is not held. */
+rd_cu_result sim_context_lost(struct sim_context *context);
 void sim_context_lose(struct sim_context *context, rd_cu_result result);
 struct sim_context *sim_context_find(rd_cu_context context); /* NULL: not alive */
 int sim_ordinal(int device);                                 /* -1: hidden */

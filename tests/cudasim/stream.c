@@ -116,6 +116,7 @@ uint64_t sim_stream_put(struct sim_stream *stream, struct sim_work *work)
         sim_thread_run(stream_run, stream);
     }
     pthread_cond_signal(&stream->arrived);
+    SIM_RELEASE(&stream->arrived);
     return stream->queued;
 }
 
@@ -160,6 +161,7 @@ void sim_streams_close(struct sim_context *context)
         pthread_cond_signal(&stream->arrived);
         while (stream->running) sim_await();
         SIM_ACQUIRE(stream);
+        SIM_ACQUIRE(&stream->arrived);
         pthread_cond_destroy(&stream->arrived);
         free(stream);
     }
@@ -207,6 +209,7 @@ rd_cu_result cuStreamDestroy(rd_cu_stream stream)
         sim_handle_remove(&found->handle);
         found->destroyed = true;
         pthread_cond_signal(&found->arrived);
+        SIM_RELEASE(&found->arrived);
     }
     sim_unlock();
     return found != NULL ? RD_CU_SUCCESS : RD_CU_ERROR_INVALID_HANDLE;
@@ -234,7 +237,7 @@ rd_cu_result cuStreamQuery(rd_cu_stream stream)
     sim_unlock();
     if (!done) return RD_CU_ERROR_NOT_READY;
     SIM_ACQUIRE(found);
-    return found->context->lost;
+    return sim_context_lost(found->context);
 }
 
 rd_cu_result cuStreamSynchronize(rd_cu_stream stream)
@@ -249,5 +252,5 @@ rd_cu_result cuStreamSynchronize(rd_cu_stream stream)
     sim_stream_await(found, found->queued);
     sim_unlock();
     SIM_ACQUIRE(found);
-    return found->context->lost;
+    return sim_context_lost(found->context);
 }

@@ -20,7 +20,7 @@ static rd_cu_result put(struct sim_stream *stream, struct sim_work *work, bool w
     if (wait) sim_stream_await(stream, number);
     sim_unlock();
     if (wait) SIM_ACQUIRE(stream);
-    return wait ? stream->context->lost : RD_CU_SUCCESS;
+    return wait ? sim_context_lost(stream->context) : RD_CU_SUCCESS;
 }
 
 /* ---- Copies -------------------------------------------------------------------------------------------------------
