@@ -218,16 +218,17 @@ static int check(rd_run_options *options, bool node_given)
 }
 
 /* With RONDO_DEBUG=INFO it is told where each rank runs, or what might be better than anywhere. */
-static int bind_and_watch(rd_run_options *options)
+static int bind_and_watch(const rd_run_options *options)
 {
+    rd_run_options bound = *options;
     rd_bindings bindings = {0};
     const char *debug = rd_env("RONDO_DEBUG"), *better;
     bool explain = debug && (strcmp(debug, "INFO") == 0 || strcmp(debug, "TRACE") == 0);
     int status = options->bind ? rd_bind_plan(&bindings, options->bind, options->workers, explain) : 0;
-    if (options->bind) options->bindings = &bindings;
+    if (options->bind) bound.bindings = &bindings;
     else if (explain && !options->bind_given && (better = rd_bind_suggest(options->workers)))
         fprintf(stderr, "rondo run: ranks are not bound to processors; --bind %s gives each its own\n", better);
-    if (!status) status = rd_watch(options);
+    if (!status) status = rd_watch(&bound);
     rd_bindings_free(&bindings);
     return status;
 }
