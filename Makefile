@@ -67,6 +67,7 @@ BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
 object    = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 
+.SECONDARY:
 .PHONY: all demo check check-long check-layers chaos asan ubsan tsan lint bench-peers bench-guard bench-reduce deps clean tests
 .PHONY: cudasim-tests check-cudasim check-cudasim-plain check-cudasim-asan check-cudasim-ubsan check-cudasim-tsan
 .PHONY: run-tests rdma-tests check-gpu check-verbs no-verbs

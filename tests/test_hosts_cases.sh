@@ -42,6 +42,12 @@ nic a eth0 address 10.7.0.1/24
 HOSTS_MASTER=fd00:1::1 job a:1 b:1 -- "$verify" -c 1003; say $? "case_22: IPv4 on one of them only"
 hosts_clear
 
+# Containers: the only way out is called as those that lead nowhere are elsewhere.
+host a b
+network red 10.1.0.1/24 a:veth0 b:br-lan
+job a:2 b:2 -- "$verify" -c 100003; say $? "case_22: hosts that have a veth and a bridge, and no more"
+hosts_clear
+
 # ---- case 23: three interfaces, one network in common, and the same bridges on all
 host a b c
 network common 10.9.0.1/24 a:eth2 b:eth1 c:eth0

@@ -85,13 +85,16 @@ static bool is_virtual(const char *name)
     return false;
 }
 
-/* Named ones are taken whatever they are; where nothing is named, those that lead out of the host. */
-static bool wanted(const rd_filter *filter, const struct ifaddrs *i, bool loopback)
+/* Those that by their names lead out of the host, those that lead back to it, and those that may do either. */
+enum kind { OUTWARD, LOOPBACK, VIRTUAL };
+
+/* Named ones are taken whatever they are. */
+static bool wanted(const rd_filter *filter, const struct ifaddrs *i, enum kind kind)
 {
     rd_filter_answer answer = rd_filter_ask(filter, i->ifa_name);
     if (answer == RD_FILTER_EXCLUDED || answer == RD_FILTER_UNNAMED) return false;
-    if (answer == RD_FILTER_NAMED) return !(i->ifa_flags & IFF_LOOPBACK) == !loopback;
-    return loopback ? (i->ifa_flags & IFF_LOOPBACK) != 0 : !(i->ifa_flags & IFF_LOOPBACK) && !is_virtual(i->ifa_name);
+    if (i->ifa_flags & IFF_LOOPBACK) return kind == LOOPBACK;
+    return kind == (answer != RD_FILTER_NAMED && is_virtual(i->ifa_name) ? VIRTUAL : OUTWARD);
 }
 
 static void keep(const struct ifaddrs *i, rd_interface *nic)
@@ -108,7 +111,7 @@ static void keep(const struct ifaddrs *i, rd_interface *nic)
     for (nic->bits = 0; nic->bits < 8 * bytes && raw[nic->bits / 8] & (0x80 >> nic->bits % 8);) nic->bits++;
 }
 
-static int collect(const struct ifaddrs *all, const rd_filter *filter, bool loopback, rd_interface *list, int room)
+static int collect(const struct ifaddrs *all, const rd_filter *filter, enum kind kind, rd_interface *list, int room)
 {
     static const int families[] = {AF_INET, AF_INET6};
     int n = 0;
@@ -117,7 +120,7 @@ static int collect(const struct ifaddrs *all, const rd_filter *filter, bool loop
             if (!i->ifa_addr || i->ifa_addr->sa_family != families[f] || !is_plugged(i)) continue;
             const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)i->ifa_addr;
             if (f == 1 && IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) continue;
-            if (!wanted(filter, i, loopback)) continue;
+            if (!wanted(filter, i, kind)) continue;
             keep(i, &list[n++]);
         }
     return n;
@@ -143,8 +146,10 @@ rondo_result rd_interface_pick(const struct ifaddrs *all, const char *filter, rd
     rd_filter asked;
     char names[512] = "none";
     rd_filter_parse(&asked, filter);
-    int n = collect(all, &asked, false, list, room);
-    if (asked.naming || n == 0) n += collect(all, &asked, true, list + n, room - n);
+    int n = collect(all, &asked, OUTWARD, list, room);
+    bool alone = n == 0; /* or in a container, whose way out is a veth */
+    if (asked.naming || alone) n += collect(all, &asked, LOOPBACK, list + n, room - n);
+    if (alone && !asked.count) n += collect(all, &asked, VIRTUAL, list + n, room - n);
     if (n == 0 && asked.count) {
         if (all) list_names(all, names, sizeof names);
         return rd_fail(RONDO_INVALID_ARGUMENT,

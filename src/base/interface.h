@@ -19,8 +19,8 @@ typedef struct rd_interface {
 
 /* This machine's addresses (port 0) from its interfaces, never from its host name: IPv4, then IPv6, in the kernel's
  * order of interfaces; loopback last; no link-local IPv6. NULL takes all interfaces that are up and plugged in, but not
- * bridges and virtual ones (docker*, virbr*, veth*, br-*), and loopback only where there is nothing else, or nothing at
- * all. filter is a list: "eth,ib" takes those with these prefixes, whatever they are; "=eth0" that one; "^eth" of those
+ * bridges and virtual ones (docker*, virbr*, veth*, br-*); where there is nothing else, loopback and after it those, which
+ * may be a container's way out. filter is a list: "eth,ib" takes those with these prefixes, whatever they are; "=eth0" that one; "^eth" of those
  * that NULL takes all but these. A mark holds for the names after it up to the next. RONDO_INVALID_ARGUMENT when it
  * matches nothing: lists what is there. */
 rondo_result rd_interface_list(const char *filter, rd_interface *list, int room, int *count);
