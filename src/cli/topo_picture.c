@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 enum { BOX_W = 80, BOX_H = 36, GAP_X = 34, GAP_Y = 22, PAD = 18, TITLE = 22, NIC_W = 104, NIC_H = 36, NIC_GAP = 10 };
-enum { MOST_ROWS = 8, HOSTS_ACROSS = 4, ARC = 40 };
+enum { MOST_ROWS = 8, HOSTS_ACROSS = 4, ARC = 40, CARDS = 8 };
 
 static int package_of(const rd_topo_view *v, int rank)
 {
@@ -78,7 +78,8 @@ static int place_nics(rd_picture *p, const rd_group *group, int x, int y, int ac
 static void lay_group(rd_picture *p, rd_group *group, int x, int y)
 {
     int count = place_ranks(p, group, 0, 0, 0), rows = rows_for(count), columns = (count + rows - 1) / rows;
-    int nics = place_nics(p, group, 0, 0, 0), across = nics < 2 ? 1 : 2;
+    int nics = place_nics(p, group, 0, 0, 0);
+    int across = nics < 1 ? 1 : nics < CARDS ? nics : CARDS; /* in one row, so that no way to one runs behind another */
     int w = columns * (BOX_W + GAP_X) - GAP_X, top = y + TITLE + ARC, below = top;
     if (nics && w < across * (NIC_W + NIC_GAP) - NIC_GAP) w = across * (NIC_W + NIC_GAP) - NIC_GAP;
     if (w < BOX_W) w = BOX_W;
