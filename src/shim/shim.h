@@ -44,7 +44,8 @@ struct ncclComm {
     int users;             /* threads inside a call on it */
     rondo_comm *inner;     /* NULL: it is not made yet, or could not be */
     int rank, size, device, blocking;
-    bool finalized, revoked;
+    bool finalized;
+    _Atomic bool revoked; /* also while another thread is inside a call */
     bool abandoned;            /* its maker is to free it */
     _Atomic int making;        /* RONDO_IN_PROGRESS while a thread of ours makes it; then that thread's result */
     _Atomic int children;      /* that threads of ours make of it */
