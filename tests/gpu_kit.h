@@ -6,11 +6,25 @@
 #define RONDO_TEST_GPU_KIT_H
 
 #include "base/gpu.h"
+#include "ranks.h"
 #include "test.h"
 
 /* A driver call that must succeed, or return `result`. */
 #define CU(function, ...)               assert_int_equal(rd_gpu_driver()->function(__VA_ARGS__), RD_CU_SUCCESS)
 #define CU_FAILS(result, function, ...) assert_int_equal(rd_gpu_driver()->function(__VA_ARGS__), RD_CU_##result)
+
+/* A driver call that must succeed, in a rank. */
+#define GPU(function, ...)                                                                                             \
+    do {                                                                                                               \
+        rd_cu_result gpu_result_ = rd_gpu_driver()->function(__VA_ARGS__);                                             \
+        CHECK(gpu_result_ == RD_CU_SUCCESS, "%s: error %u", #function, gpu_result_);                                   \
+    } while (0)
+/* A call of the library, likewise. */
+#define OK(call)                                                                                                       \
+    do {                                                                                                               \
+        rondo_result ok_result_ = (call);                                                                              \
+        CHECK(ok_result_ == RONDO_SUCCESS, "%s: %s", rondo_result_string(ok_result_), rondo_last_error(NULL));         \
+    } while (0)
 
 /* The device's primary context, retained and current in this thread; gpu_leave undoes both. */
 rd_cu_context gpu_enter(int device);

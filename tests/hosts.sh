@@ -9,6 +9,7 @@
 #   job a:2 b:2 -- PROGRAM...          ranks on hosts, numbered as listed; rank r's output in $tmp/rank.r; 0: all ended well
 #   nic a eth0 down | up | unplugged | rate 100mbit | loss 10 | address fd00::1/64; nic a cbr0 bridge 172.18.0.1/16
 #   sent a eth0, received a eth0       bytes so far
+#   counted a "eth0 eth1"              bytes sent by each since the last time, a line each
 #
 # RONDO_* variables of the script reach the ranks. Everything is taken down when the script ends, however it does.
 # This kernel has veth, bridges, tbf and nftables, but no netem: loss is nftables', latency there is none.
@@ -159,3 +160,12 @@ say() { # STATUS TEXT
     for f in "$tmp"/rank.*; do [ ! -e "$f" ] || { echo "--- ${f##*/}"; tail -n 12 "$f" | cut -c1-400; }; done
 }
 verify=$hosts_build/examples/verify
+
+counted() { # HOST NICS: bytes sent by each since the last call
+    local nic now
+    for nic in $2; do
+        now=$(sent "$1" "$nic")
+        echo $((now - $(cat "$tmp/sent.$1.$nic" 2>/dev/null || echo 0)))
+        echo "$now" >"$tmp/sent.$1.$nic"
+    done
+}

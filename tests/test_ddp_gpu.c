@@ -13,12 +13,6 @@
 
 #include <unistd.h>
 
-#define OK(call) CHECK((call) == RONDO_SUCCESS, "%s", rondo_last_error(NULL))
-#define GPU(function, ...)                                                                                             \
-    do {                                                                                                               \
-        rd_cu_result gpu_result_ = rd_gpu_driver()->function(__VA_ARGS__);                                             \
-        CHECK(gpu_result_ == RD_CU_SUCCESS, "%s: error %u", #function, gpu_result_);                                   \
-    } while (0)
 
 /* ---- The host's bits ---- */
 

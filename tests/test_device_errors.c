@@ -13,11 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#define OK(call)                                                                                                       \
-    do {                                                                                                               \
-        rondo_result ok_result_ = (call);                                                                              \
-        CHECK(ok_result_ == RONDO_SUCCESS, "%s: %s", rondo_result_string(ok_result_), rondo_last_error(NULL));         \
-    } while (0)
 #define SAYS(result, call, ...)                                                                                        \
     do {                                                                                                               \
         rondo_result says_result_ = (call);                                                                            \

@@ -13,16 +13,6 @@
 #include <pthread.h>
 #include <time.h>
 
-#define GPU(function, ...)                                                           \
-    do {                                                                             \
-        rd_cu_result gpu_result_ = rd_gpu_driver()->function(__VA_ARGS__);           \
-        CHECK(gpu_result_ == RD_CU_SUCCESS, "%s: error %u", #function, gpu_result_); \
-    } while (0)
-#define OK(call)                                                                                               \
-    do {                                                                                                       \
-        rondo_result ok_result_ = (call);                                                                      \
-        CHECK(ok_result_ == RONDO_SUCCESS, "%s: %s", rondo_result_string(ok_result_), rondo_last_error(NULL)); \
-    } while (0)
 
 enum { MOST = 4, COUNT = 20011 };
 

@@ -10,15 +10,6 @@ calls=$hosts_build/tests/test_hosts_calls
 count=2000003
 hier() { RONDO_ALGO=hier job "$@"; }
 
-# bytes that HOST sent by each of NICS since the last time
-counted() {
-    local nic now
-    for nic in $2; do
-        now=$(sent "$1" "$nic")
-        echo $((now - $(cat "$tmp/sent.$1.$nic" 2>/dev/null || echo 0)))
-        echo "$now" >"$tmp/sent.$1.$nic"
-    done
-}
 # HOST NICS H WHAT: of one message, 2(H-1)/H have left by these NICs together, by each as much as by the others
 shares() {
     local want all nics bytes ok=0

@@ -12,14 +12,6 @@ count=2000003
 # What one all-reduce of $count float32 puts on a host's cards in each direction: 2(N-1)/N of the message, whatever the
 # number of ranks on the host.
 payload() { echo $((2 * ($1 - 1) * 4 * count / $1)); } # N
-counted() { # HOST NICS: bytes sent by each since the last call
-    local nic now
-    for nic in $2; do
-        now=$(sent "$1" "$nic")
-        echo $((now - $(cat "$tmp/sent.$1.$nic" 2>/dev/null || echo 0)))
-        echo "$now" >"$tmp/sent.$1.$nic"
-    done
-}
 # HOST NICS N WHAT: since the last count each of the NICs has sent its share of the message, and headers
 shares() {
     local bytes sum=0 want all=() nics=() ok=0

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/process.h"
 
+#include <errno.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
 enum { MOST_LOCKS = 16 };
 
 static int generation;
@@ -33,3 +37,11 @@ void rd_hold_at_fork(pthread_mutex_t *lock)
 }
 
 int rd_generation(void) { return generation; }
+
+bool rd_is_readable(const void *ptr, size_t bytes)
+{
+    char ends[2];
+    struct iovec to = {ends, 2}, from[] = {{(void *)ptr, 1}, {(char *)ptr + bytes - 1, 1}};
+    ssize_t read = process_vm_readv(getpid(), &to, 1, from, 2, 0);
+    return read == 2 || (read < 0 && errno != EFAULT);
+}

@@ -6,9 +6,14 @@
 #define RD_BASE_PROCESS_H
 
 #include <pthread.h>
+#include <stdbool.h>
+#include <stddef.h>
 
 /* A number that differs between a process and its forked children. Costs a load. */
 int rd_generation(void);
+
+/* Whether this process can read the first and the last of so many bytes, at least 1; where the kernel will not say, yes. */
+bool rd_is_readable(const void *ptr, size_t bytes);
 
 /* From now on the lock is held while the process forks, so that a child finds it free and what it guards whole. For locks
  * that are held together with no other of these; the service thread's lock comes before them. */

@@ -105,12 +105,6 @@ static rondo_result work(site *s, column what, size_t bytes, int sockets)
     return RONDO_SUCCESS;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* The median of the slowest rank's times. */
 static rondo_result time_column(site *s, column what, size_t bytes, int sockets, double *us)
 {
@@ -133,7 +127,7 @@ static rondo_result time_column(site *s, column what, size_t bytes, int sockets,
         calls = fit < LEAST_CALLS ? LEAST_CALLS : fit > MOST_CALLS ? MOST_CALLS : (int)fit;
     }
     RD_TRY(rondo_all_reduce(s->times, s->times, (size_t)calls, RONDO_FLOAT64, RONDO_MAX, s->comm, NULL));
-    qsort(s->times, (size_t)calls, sizeof *s->times, by_value);
+    qsort(s->times, (size_t)calls, sizeof *s->times, rd_by_value);
     *us = s->times[calls / 2];
     return RONDO_SUCCESS;
 }

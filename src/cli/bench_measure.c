@@ -271,17 +271,11 @@ static rondo_result run_checked(const contest *c, int first, int last, uint64_t 
     return RONDO_SUCCESS;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Makes the times those of the slowest rank in each call, sorted. */
 static rondo_result gather_times(const contest *c)
 {
     RD_TRY(rondo_all_reduce(c->times, c->times, (size_t)c->calls, RONDO_FLOAT64, RONDO_MAX, c->bench->comm, NULL));
-    qsort(c->times, (size_t)c->calls, sizeof *c->times, by_value);
+    qsort(c->times, (size_t)c->calls, sizeof *c->times, rd_by_value);
     return RONDO_SUCCESS;
 }
 

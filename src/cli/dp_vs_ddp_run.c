@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "cli/dp_vs_ddp.h"
+#include "cli/limits.h"
 #include "rondo_ddp.h"
 
 #include <stdio.h>
@@ -19,16 +20,10 @@ static void descend(float *parameters, const float *gradient, size_t count)
     for (size_t i = 0; i < count; i++) parameters[i] -= rate * gradient[i];
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Sorts them. */
 static double median(double *values, int count)
 {
-    qsort(values, (size_t)count, sizeof *values, by_value);
+    qsort(values, (size_t)count, sizeof *values, rd_by_value);
     return values[count / 2];
 }
 

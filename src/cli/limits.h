@@ -45,6 +45,9 @@ void rd_meet(rd_meeting *meeting);
  * rank gets the same. All ranks call it. Meaningless when crowded. */
 double rd_round_trip(rd_meeting *meeting);
 
+/* For qsort: doubles, the least first. */
+int rd_by_value(const void *a, const void *b);
+
 /* What two ranks share at the closest, by a round trip in nanoseconds: a "core" (about 50), an "L3" cache (105 to 125),
  * only the "host" (250 to 400); "busy": too long for any, so something else runs on their processors. */
 const char *rd_placement_name(double round_trip_ns);

@@ -50,7 +50,7 @@ void rd_meet(rd_meeting *meeting)
         if (r != meeting->rank) await(meeting, &meeting->pages[r]->arrived, count);
 }
 
-static int by_value(const void *a, const void *b)
+int rd_by_value(const void *a, const void *b)
 {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
@@ -72,7 +72,7 @@ static double rally(const rd_meeting *meeting, uint64_t shots, int peer, bool se
         }
         times[i] = (double)(rd_now() - begin) / SHOTS;
     }
-    qsort(times, RALLIES, sizeof *times, by_value);
+    qsort(times, RALLIES, sizeof *times, rd_by_value);
     return times[RALLIES / 2];
 }
 

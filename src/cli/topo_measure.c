@@ -48,12 +48,6 @@ static bool bind_to(int cpu)
     return bound;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Both sides take turns at the data; between two meetings one works. */
 static double way_ns(pair *p, rd_meeting *meeting)
 {
@@ -68,7 +62,7 @@ static double way_ns(pair *p, rd_meeting *meeting)
         }
     }
     rd_meet(meeting);
-    qsort(times, WAYS, sizeof *times, by_value);
+    qsort(times, WAYS, sizeof *times, rd_by_value);
     return times[WAYS / 2];
 }
 

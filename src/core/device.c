@@ -3,16 +3,14 @@
 
 #include "base/dtype.h"
 #include "base/log.h"
+#include "base/process.h"
 #include "reduce/device.h"
 #include "reduce/image.h"
 #include "transport/transport.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 /* ---- Which ---- */
 
@@ -87,15 +85,6 @@ void rd_comm_close_link(rondo_comm *comm, rondo_link *link)
 
 /* ---- Where buffers lie ---- */
 
-/* What a program with GPUs freed there is no memory of the host either. */
-static bool is_mapped(const void *ptr, size_t bytes)
-{
-    char ends[2];
-    struct iovec to = {ends, 2}, from[] = {{(void *)ptr, 1}, {(char *)ptr + bytes - 1, 1}};
-    ssize_t read = process_vm_readv(getpid(), &to, 1, from, 2, 0);
-    return read == 2 || (read < 0 && errno != EFAULT); /* it may be forbidden */
-}
-
 static rondo_result locate(const rondo_comm *comm, const rd_call *call, const char *name, const void *ptr, size_t bytes,
                            bool *on_gpu)
 {
@@ -104,7 +93,7 @@ static rondo_result locate(const rondo_comm *comm, const rd_call *call, const ch
     if (!bytes) return RONDO_SUCCESS;
     rd_reach reach = rd_device_reach(ordinal, ptr, bytes, &owner);
     *on_gpu = reach == RD_REACH_GPU;
-    if (comm->device && reach == RD_REACH_HOST && !is_mapped(ptr, bytes))
+    if (comm->device && reach == RD_REACH_HOST && !rd_is_readable(ptr, bytes))
         return rd_fail(RONDO_INVALID_ARGUMENT,
                        "%s: %s is %p, and [%p, +%zu) is memory neither of a GPU nor of the host; was it freed?",
                        call->name, name, ptr, ptr, bytes);

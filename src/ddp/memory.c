@@ -5,15 +5,13 @@
  * works out on the host, over parts that it fetches and brings back, with the same bits as on the host.
  */
 #include "base/dtype.h"
+#include "base/process.h"
 #include "base/status.h"
 #include "ddp/ddp.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/uio.h>
-#include <unistd.h>
 
 enum { STAGE = 1 << 20 };
 
@@ -99,21 +97,13 @@ bool rd_ddp_is_device(const rondo_ddp *ddp, const void *ptr)
     return ddp->gpu.cuda && rd_gpu_locate(ptr).device;
 }
 
-/* Whether the CPU can read there; where the kernel will not say, yes. */
-static bool is_readable(const void *ptr)
-{
-    char byte;
-    struct iovec here = {&byte, 1}, there = {(void *)ptr, 1};
-    return process_vm_readv(getpid(), &here, 1, &there, 1, 0) == 1 || errno != EFAULT;
-}
-
 rondo_result rd_ddp_check_memory(const rondo_ddp *ddp, const char *where, const char *kind, int index, const char *name,
                                  const char *what, const void *ptr)
 {
     char uses[64] = "host memory";
     if (!ddp->gpu.cuda || !ptr) return RONDO_SUCCESS;
     struct rd_gpu_place place = rd_gpu_locate(ptr);
-    if (!place.known && !is_readable(ptr))
+    if (!place.known && !rd_is_readable(ptr, 1))
         return rd_fail(RONDO_INVALID_ARGUMENT,
                        "%s: %s %d '%s': %s is %p, which is memory neither of a GPU nor of the host; was it freed? (on "
                        "rank %d)",
