@@ -17,7 +17,7 @@ expect() {
         'if [ -n "${HIDE:-}" ]; then export CUDA_VISIBLE_DEVICES=$LOCAL_RANK; fi
          RONDO_DEVICE=${GPU:-$([ -n "${HIDE:-}" ] && echo 0 || echo $LOCAL_RANK)} exec "$0"' "$build/examples/hello" >"$log" 2>&1
     local status=$?
-    [ $((status != 0)) = "$wanted" ] && grep -qF "$text" "$log" && return
+    [ $((status != 0)) = "$wanted" ] && grep -q "$text" "$log" && return
     echo "$settings $*: ended with $status, and should have said: $text"
     cat "$log"
     failed=1
@@ -31,8 +31,8 @@ expect "devices=2 p2p=none" 0 "cuda_ipc, since both ranks use GPUs of one host" 
 expect "devices=2 p2p=none" 0 "rank 0 -> rank 1: through host memory, since GPU 0 has no peer-to-peer access to the memory of GPU 1"
 expect "devices=2 no_fds no_ipc" 0 "through host memory, since GPU 0 can share memory with other processes neither by"
 expect "devices=2" 0 "through host memory, since RONDO_GPU_PEER is 0" RONDO_GPU_PEER=0
-expect "devices=2 p2p=none" 1 "cuda_ipc was asked for (RONDO_TRANSPORT), but GPU 0 has no peer-to-peer access" RONDO_TRANSPORT=cuda_ipc
-expect "devices=2" 1 "cuda_ipc was asked for (RONDO_TRANSPORT), but rank 0 uses no GPU" RONDO_TRANSPORT=cuda_ipc GPU=host
+expect "devices=2 p2p=none" 1 "cuda_ipc was asked for (RONDO_TRANSPORT), but GPU [01] has no peer-to-peer access" RONDO_TRANSPORT=cuda_ipc
+expect "devices=2" 1 "cuda_ipc was asked for (RONDO_TRANSPORT), but rank [01] uses no GPU" RONDO_TRANSPORT=cuda_ipc GPU=host
 expect "devices=2" 0 "shm was asked for" RONDO_TRANSPORT=shm
 expect "devices=2 p2p=none" 1 "RONDO_TRANSPORT=shm goes through host memory" HIDE=1
 exit $failed

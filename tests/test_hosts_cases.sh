@@ -136,6 +136,9 @@ HOSTS_NAME=same job_logged a:1 b:1 -- "$verify" -c 100003; say $? "case_29: two 
 log | grep -q "rank 0 -> rank 1: tcp, since the ranks do not share a host's memory"; say $? "case_29: ... use tcp, and say why"
 proved() { log | grep -q 'one host for certain: a page that rank 0 made is mapped here, and holds the random token'; }
 for apart in --uts --mount --ipc "--pid --fork --kill-child" "--mount --uts --ipc --pid --fork --kill-child"; do
+    # The leak checker looks for a process's threads in /proc, which here shows another namespace's numbers: it would call
+    # what only they refer to leaked.
+    case $apart in *--pid*) export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0 ;; esac
     job_logged a:2 -- unshare $apart "$verify" -c 100003; say $? "case_29: one host, unshare $apart"
     proved && no_tcp; say $? "case_29: ... by shared memory, and the log names the proof"
 done
