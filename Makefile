@@ -95,19 +95,19 @@ CFLAGS_kernels_avx512   = $(KERNEL_OPT) -mavx512f -mavx512bw -mavx512dq -mavx512
 
 # Kernels for GPUs lie in the library as one image. Sanitizers don't see it, so all builds share it. Without nvcc it is a
 # remark that no GPU's driver takes for kernels; the simulated one knows it, so that tests run alike.
-$(KERNELS)/reduce.fatbin: $(wildcard kernels/*) include/rondo.h
+$(KERNELS)/all.fatbin: $(wildcard kernels/*) include/rondo.h
 	@mkdir -p $(@D)
 ifeq ($(NVCC),)
 	@echo "no nvcc: the library is built without kernels for GPUs, and serves host memory"
 	@echo '// librondo was built without nvcc' >$@
 else
 	$(call say,NVCC,$@)$(NVCC) -std=c++17 -O3 -fmad=false -Iinclude -fatbin --compress-mode=size \
-	$(foreach gpu,$(GPUS),-gencode arch=compute_$(gpu),code=sm_$(gpu)) -gencode arch=compute_$(PTX),code=compute_$(PTX) -o $@ kernels/reduce.cu
+	$(foreach gpu,$(GPUS),-gencode arch=compute_$(gpu),code=sm_$(gpu)) -gencode arch=compute_$(PTX),code=compute_$(PTX) -o $@ kernels/all.cu
 endif
 
-$(BUILD)/obj/src/reduce/image.o: $(KERNELS)/reduce.fatbin
+$(BUILD)/obj/src/reduce/image.o: $(KERNELS)/all.fatbin
 CFLAGS_doctor_gpus = -DRD_KERNELS_FOR='"$(if $(NVCC),this build has kernels for $(GPUS:%=sm_%) and PTX for sm_$(PTX) and later,this build has none: nvcc was not there)"'
-CFLAGS_image = -DRD_KERNEL_IMAGE='"$(KERNELS)/reduce.fatbin"'
+CFLAGS_image = -DRD_KERNEL_IMAGE='"$(KERNELS)/all.fatbin"'
 
 release:
 	@[ -n "$(NVCC)" ] || { echo "make release: no nvcc here; NVCC=path names it" >&2; exit 1; }
@@ -169,8 +169,8 @@ SIM_SRC   := $(wildcard tests/cudasim/*.c)
 SIM_PLANTS := no_barrier relaxed_store relaxed_load lost_counter one_too_far misaligned
 SIM_TRIALS := $(basename $(notdir $(wildcard tests/cudasim/trial_*.cu))) $(SIM_PLANTS:%=trial_ring_%)
 # Libraries of kernels for the CPU, and IMAGE:LIBRARY for each, seen from $(SIM). A trial's image is its name.
-SIM_LIBS   = $(SIM_TRIALS:%=$(SIM)/%.so) $(SIM)/reduce.so
-SIM_IMAGES = $(foreach t,$(SIM_TRIALS),$(t).ptx:$(t).so) $(abspath $(KERNELS)/reduce.fatbin):reduce.so
+SIM_LIBS   = $(SIM_TRIALS:%=$(SIM)/%.so) $(SIM)/all.so
+SIM_IMAGES = $(foreach t,$(SIM_TRIALS),$(t).ptx:$(t).so) $(abspath $(KERNELS)/all.fatbin):all.so
 SIM_CXX    = $(CXX) -x c++ -std=gnu++17 -fPIC -shared -fno-strict-aliasing -ffp-contract=off $(OPT) -g -Wall -Wextra -Werror \
              $(if $(filter address,$(SIM_SAN)),$(SIM_CHECK),$(SAN)) -Iinclude -Itests/cudasim -include tests/cudasim/device.h -MMD -MP
 

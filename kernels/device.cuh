@@ -16,11 +16,13 @@
 
 #ifdef __CUDACC__
 #define RD_DEVICE static __device__ __forceinline__ /* functions, members too */
+#define RD_CALLED static __device__ __noinline__    /* functions that are long, or used at many places */
 #define RD_UNROLL _Pragma("unroll")                 /* loops over what is to stay in registers */
 #define RD_KERNEL(name, args_type, max_threads)                                                                        \
     extern "C" __global__ void __launch_bounds__(max_threads) name(const __grid_constant__ args_type args)
 #else
 #define RD_DEVICE static inline
+#define RD_CALLED static
 #define RD_UNROLL
 #define RD_KERNEL(name, args_type, max_threads) RD_SIM_KERNEL(name, args_type, max_threads)
 #endif
@@ -87,5 +89,55 @@ RD_DEVICE void rd_store_vector(void *to, rd_vector v)
     *(rd_vector *)to = v;
 }
 #endif
+
+/* Words by which threads of different blocks, GPUs and processors tell one another: what was stored before a release is
+ * seen after an acquire that reads it, also what other threads of the block stored before a barrier that both passed. */
+#ifdef __CUDACC__
+RD_DEVICE uint64_t rd_load_acquire(const uint64_t *word)
+{
+    uint64_t value;
+    asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+    return value;
+}
+RD_DEVICE void rd_store_release(uint64_t *word, uint64_t value)
+{
+    asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+}
+RD_DEVICE uint32_t rd_load_relaxed(const uint32_t *word)
+{
+    uint32_t value;
+    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+    return value;
+}
+RD_DEVICE void rd_store_relaxed(uint32_t *word, uint32_t value)
+{
+    asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
+}
+#else
+RD_DEVICE uint64_t rd_load_acquire(const uint64_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_ACQUIRE);
+}
+RD_DEVICE void rd_store_release(uint64_t *word, uint64_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+RD_DEVICE uint32_t rd_load_relaxed(const uint32_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+RD_DEVICE void rd_store_relaxed(uint32_t *word, uint32_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELAXED);
+}
+#endif
+
+/* In every turn of a loop that waits for such a word. */
+RD_DEVICE void rd_spin()
+{
+#ifndef __CUDACC__
+    rd_sim_spin();
+#endif
+}
 
 #endif

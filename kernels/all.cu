@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * all.cu - all kernels, for one image in the library.
+ */
+#include "reduce.cu"
+#include "ring.cu"
