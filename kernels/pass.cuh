@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * pass.cuh - one pass over one slice: reads every source once, writes every output once. Args: rd_reduce_args (reduce.h),
- * or a structure with the same members and fewer terms.
+ * pass.cuh - one pass over one slice: reads every source once, writes every output once. Args: rd_reduce_args
+ * (reduce.h), or a structure with the same members and fewer terms.
  *
  * A thread takes 16 bytes of elements at a time, and neighbouring threads neighbouring ones. Addresses need no
  * alignment: the elements ahead of where output[0] is aligned, and those behind the last 16 bytes, one thread takes as
@@ -115,8 +115,7 @@ RD_DEVICE void rd_store_piece(const Args &args, uint64_t at, int n, const Lane f
 
 /* Term k. rd_float32 stands for the wide type, which only narrow types have. */
 template <class Type, bool WHOLE, class Args>
-RD_DEVICE void rd_term(const Args &args, int k, uint64_t at, int n,
-                       typename Type::lane to[rd_shape<Type>::elements])
+RD_DEVICE void rd_term(const Args &args, int k, uint64_t at, int n, typename Type::lane to[rd_shape<Type>::elements])
 {
     const int elements = rd_shape<Type>::elements;
     if (rd_shape<Type>::narrow && k == 0 && args.first_wide)

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ring.cu - the ring as one kernel: a block for each channel walks the rank's plan to its end, and waits in slots' heads for
- * its neighbours, which are kernels like this one, or CPUs with stepwise engines: it does what src/ring/ring.c does, in
- * the same order of events (exec.h), with the same slices and so the same bits. All blocks of all ranks that
- * share a GPU must be resident together.
+ * ring.cu - the ring as one kernel: a block for each channel walks the rank's plan to its end, and waits in slots'
+ * heads for its neighbours, which are kernels like this one, or CPUs with stepwise engines: it does what
+ * src/ring/ring.c does, in the same order of events (exec.h), with the same slices and so the same bits. All blocks of
+ * all ranks that share a GPU must be resident together.
  *
- * A slice's way: one thread waits until it is there and there is a slot for what becomes of it; a barrier; all threads do the
- * pass; a barrier; that thread stores the heads. What the others wrote before the barrier the release carries along.
+ * A slice's way: one thread waits until it is there and there is a slot for what becomes of it; a barrier; all threads
+ * do the pass; a barrier; that thread stores the heads. What the others wrote before the barrier the release carries
+ * along.
  */
 #include "pass.cuh"
 #include "ring.h"

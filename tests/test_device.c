@@ -212,7 +212,7 @@ static void check_what_was_used(const setting *s, int rank, int n)
     if (!is_cudasim() || !uses_gpu(s, rank)) return;
     bool plain = s->send == PLAIN && s->recv == PLAIN && s->transport; /* else slots lie in GPU memory */
     unsigned long kernels = cudasim_calls("kernel");
-    CHECK(plain ? kernels == 0 : kernels > 50 || n == 1, "%lu kernels ran", kernels);
+    CHECK(plain ? kernels == 0 : kernels > 20 || n == 1, "%lu kernels ran", kernels);
     cudasim_held(&held);
     CHECK(held.streams + held.events + held.modules + held.registered + held.host_memory == 0,
           "%d streams, %d events, %d modules, %d registrations, %d host allocations are left", held.streams,

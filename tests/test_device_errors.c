@@ -131,7 +131,13 @@ static void a_call_that_fails(void **state)
         {"cuStreamWriteValue64", RD_CU_ERROR_ILLEGAL_ADDRESS, "ILLEGAL_ADDRESS", 2},
         {"kernel", RD_CU_ERROR_ECC_UNCORRECTABLE, "ECC_UNCORRECTABLE", 2}, /* the device is lost in the middle */
     };
+    test_env("RONDO_TRANSPORT", "shm"); /* slice by slice */
     for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) ranks_run_bare(3, fail_in_call, &failures[i]);
+    test_env("RONDO_TRANSPORT", NULL); /* the whole ring in one kernel */
+    for (size_t i = 0; i < sizeof failures / sizeof *failures; i++) {
+        failures[i].after = 1;
+        ranks_run_bare(3, fail_in_call, &failures[i]);
+    }
 }
 
 /* A rank never calls: the GPUs of the others wait for it no longer than the timeout. */

@@ -27,6 +27,8 @@ static void connect_pair(world *w, int from, int to, const rondo_transport *tran
     rondo_link_spec a = {.me = from, .peer = to, .slots = 4, .slot_bytes = slot_bytes, .bell = &w->bell[from]};
     rondo_link_spec b = {.me = to, .peer = from, .slots = 4, .slot_bytes = slot_bytes, .bell = &w->bell[to]};
     rondo_link *sender, *receiver;
+    a.device = w->options.device ? w->options.device(from) : 0;
+    b.device = w->options.device ? w->options.device(to) : 0;
     rondo_offer offer = {0}, answer = {0};
     if (transport->sockets) {
         a.socket_count = b.socket_count = w->options.sockets ? w->options.sockets : 1;
@@ -280,6 +282,7 @@ void world_run(world *w, const world_call *call, uint64_t seed)
                      rd_last_error());
         if (p == RD_DONE) done[r] = true, left--;
         idle = p == RD_IDLE ? idle + 1 : 0;
+        if (p == RD_IDLE && w->op[r].by == RD_BY_KERNEL) usleep(20);
         if (idle > 2000000) fail_msg("no rank can go on: a deadlock");
     }
 }

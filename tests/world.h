@@ -23,6 +23,7 @@ typedef struct world_options {
     rondo_link *(*wrap)(rondo_link *link);   /* every end passes through it, unless NULL */
     const int32_t *order;                    /* of the ring; NULL: rank order */
     const int32_t *orders[RD_MAX_CHANNELS];  /* of the channels' rings, where they differ from that; NULL: it */
+    int (*device)(int rank);                 /* its GPU, for links that need one; NULL: 0 */
     rd_engine *(*engine)(int rank);          /* carries out the rank's passes, over slots; NULL, or gives it: none */
     int local;                               /* ranks of each host, with wires for hierarchical calls; 0: none */
     const rondo_transport *(*rail)(int from); /* ... between hosts, and by `transport` inside */

@@ -130,6 +130,11 @@ bool rd_task_on_gpu(const rd_task *task)
     return engine && !rd_engine_done(engine, engine->given);
 }
 
+bool rd_task_on_gpu_alone(const rd_task *task)
+{
+    return rd_task_on_gpu(task) && !(task->running && task->comm->op.by == RD_BY_KERNEL);
+}
+
 /* ---- Staging ---- */
 
 /* Room for `bytes` that the GPU reaches. */

@@ -37,5 +37,7 @@ void rd_place_back(rondo_comm *comm, rd_lane lane);
 
 /* It waits for its GPU, which rings no bell: for what was ahead of it, or for what it has given. */
 bool rd_task_on_gpu(const rd_task *task);
+/* The same, and that ends whatever becomes of peers: no kernel that waits for them. */
+bool rd_task_on_gpu_alone(const rd_task *task);
 
 #endif

@@ -75,7 +75,7 @@ static rondo_result reason_to_end(rd_task *task)
     if (task->running && rd_member_left(comm->member, comm->calls - 1, left, sizeof left))
         return rd_explain_left(task, left);
     if (rd_task_bereft(task) >= 0) {
-        bool busy = rd_task_on_gpu(task); /* with what has come */
+        bool busy = rd_task_on_gpu_alone(task); /* with what has come */
         if (task->bereft && !busy) return rd_explain_bereft(task);
         task->bereft = !busy; /* what it sent last may have come since this rank looked */
         atomic_store(&comm->woken, 1);
@@ -101,7 +101,7 @@ static rondo_result result_of(rd_task *task, rd_progress progress)
     if (progress == RD_DONE) return RONDO_SUCCESS;
     if (progress == RD_FAILED && task->result != RONDO_IN_PROGRESS) return task->result;
     /* A peer may die after it has done its part: what it sent is used up before its end counts. */
-    if (stop && progress != RD_MOVED && !rd_task_on_gpu(task)) return stop;
+    if (stop && progress != RD_MOVED && !rd_task_on_gpu_alone(task)) return stop;
     if (progress == RD_FAILED) return rd_explain_failure(task);
     if (progress == RD_MOVED && ++task->moved % LOOK_MOVES == 0) return reason_to_end(task);
     return RONDO_IN_PROGRESS;

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Streams of the highest priority take turns in queues of their own, which a user's stream that waits for ours does not
  * block. The driver takes the nearest priority that it has. */
@@ -78,7 +79,7 @@ static rondo_result load_kernels(rd_gpu *gpu)
         RD_TRY(RD_GPU(gpu->ordinal, cuFuncGetAttribute, &gpu->threads[type], RD_CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
                       gpu->reduce[type]));
     }
-    return RONDO_SUCCESS;
+    return rd_gpu_load_ring(gpu);
 }
 
 static rondo_result open_gpu(rd_gpu **made, int ordinal)
@@ -169,6 +170,11 @@ static rondo_result open_stream(rd_device *device)
     rondo_result result = RD_GPU(device->gpu->ordinal, cuStreamCreateWithPriority, &device->stream,
                                  RD_CU_STREAM_NON_BLOCKING, HIGHEST_PRIORITY);
     if (result == RONDO_SUCCESS) result = open_counting(device);
+    void *ring = NULL;
+    if (result == RONDO_SUCCESS)
+        result = RD_GPU(device->gpu->ordinal, cuMemHostAlloc, &ring, rd_device_ring_bytes(),
+                        RD_CU_MEMHOSTALLOC_PORTABLE | RD_CU_MEMHOSTALLOC_DEVICEMAP);
+    if (ring) device->ring = memset(ring, 0, rd_device_ring_bytes());
     rd_gpu_pop();
     return result;
 }
@@ -203,6 +209,7 @@ void rd_device_close(rd_device *device)
             driver->cuStreamDestroy(device->stream);
         }
         if (device->counter) driver->cuMemFreeHost(device->counter);
+        if (device->ring) driver->cuMemFreeHost(device->ring);
         for (int i = 0; i < RD_MARKS; i++)
             if (device->events[i]) driver->cuEventDestroy(device->events[i]);
         rd_gpu_pop();

@@ -3,6 +3,7 @@
  * device.h - a GPU as one rank uses it: an engine that carries out passes and copies by kernels, on a stream of its
  * own. device.c         opening it: what ranks of this process share of a GPU, and what each has for itself
  *   device_engine.c  the engine
+ *   device_ring.c    ring kernels
  *   device_memory.c  what memory is, and making it reachable for the GPU
  *
  * Any thread may use it, one at a time. All kernels are loaded when it is opened, and nothing that an engine does waits
@@ -61,6 +62,9 @@ typedef struct rd_gpu {
     rd_cu_module module;
     rd_cu_function reduce[RONDO_DTYPES];
     int threads[RONDO_DTYPES]; /* of a block */
+    rd_cu_function ring[RONDO_DTYPES];
+    int ring_threads[RONDO_DTYPES];
+    int ring_blocks; /* that are resident at the same time, of any ring kernel */
     int multiprocessors;
     bool counts; /* its streams can write to memory */
 } rd_gpu;
@@ -76,10 +80,19 @@ struct rd_device {
     rd_cu_event events[RD_MARKS];
     uint64_t marks[RD_MARKS]; /* their tickets */
     uint64_t marked, passed;  /* so many were set, and have come */
+    struct rd_device_ring *ring; /* host memory that ring kernels reach */
     rd_gpu_marks legacy;      /* for the legacy stream of its context, where the caller's work may be */
 };
 
 extern const struct rd_engine_ops rd_device_engine_ops;
+
+/* Ring kernels (device_ring.c). */
+rondo_result rd_gpu_load_ring(rd_gpu *gpu);
+rondo_result rd_device_ring(rd_engine *engine, rondo_dtype type, struct rd_ring_args *args);
+int rd_device_ring_channels(const rd_engine *engine, int ranks);
+size_t rd_device_ring_bytes(void);
+/* What was given last, now on the stream, is `ticket`. */
+rondo_result rd_device_number(rd_device *device, uint64_t ticket);
 
 /* Another user of a GPU, which is opened by the first and closed by the last. */
 rondo_result rd_gpu_take(rd_gpu **gpu, int ordinal);

@@ -32,7 +32,7 @@ static rondo_result mark(rd_device *device, uint64_t ticket)
 }
 
 /* What was given last, now on the stream, is `ticket`. With events that all wait a later mark tells of it. */
-static rondo_result number(rd_device *device, uint64_t ticket)
+rondo_result rd_device_number(rd_device *device, uint64_t ticket)
 {
     if (device->counter)
         return RD_GPU(device->gpu->ordinal, cuStreamWriteValue64, device->stream,
@@ -82,7 +82,7 @@ static rondo_result launch(rd_device *device, rondo_dtype type, size_t bytes, rd
     rondo_result result =
         RD_GPU(gpu->ordinal, cuLaunchKernel, gpu->reduce[type], (unsigned)(blocks < most ? blocks : most), 1, 1,
                threads, 1, 1, 0, device->stream, parameters, NULL);
-    if (result == RONDO_SUCCESS) result = number(device, device->engine.given + 1);
+    if (result == RONDO_SUCCESS) result = rd_device_number(device, device->engine.given + 1);
     rd_gpu_pop();
     return result;
 }
@@ -118,4 +118,6 @@ static rondo_result copy(rd_engine *engine, void *to, void *also, const void *fr
     return launch(device_of(engine), RONDO_UINT8, bytes, &args);
 }
 
-const struct rd_engine_ops rd_device_engine_ops = {reduce, copy, look, check};
+const struct rd_engine_ops rd_device_engine_ops = {
+    reduce, copy, look, check, rd_device_ring, rd_device_ring_channels,
+};

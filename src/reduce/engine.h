@@ -12,11 +12,15 @@
 #include "reduce/reduce.h"
 
 typedef struct rd_engine rd_engine;
+struct rd_ring_args; /* kernels/ring.h */
+struct rd_ring_report;
 
 struct rd_engine {
     uint64_t given; /* so far: the latest ticket */
     uint64_t done;  /* as rd_engine_done saw last */
     const struct rd_engine_ops *ops;
+    uint32_t *stop;                       /* of the latest ring: stored to, it gives up */
+    const struct rd_ring_report *reports; /* of the latest ring, by channel; valid when it is done */
 };
 
 struct rd_engine_ops {
@@ -27,6 +31,12 @@ struct rd_engine_ops {
     uint64_t (*look)(rd_engine *engine);
     /* Costs more: whether what it was given can still be done. */
     rondo_result (*check)(rd_engine *engine);
+
+    /* The two are NULL where it cannot. ring: the whole ring of an operation at once, whose channels wait for their
+     * neighbours; fills in the addresses that are the engine's own. The one before must be done. ring_channels: how many
+     * channels, and ranks of a ring, it can do so now. */
+    rondo_result (*ring)(rd_engine *engine, rondo_dtype type, struct rd_ring_args *args);
+    int (*ring_channels)(const rd_engine *engine, int ranks);
 };
 
 static inline rondo_result rd_engine_reduce(rd_engine *engine, const rd_reduction *reduction, const rd_pass *pass)
@@ -41,6 +51,13 @@ static inline rondo_result rd_engine_copy(rd_engine *engine, void *to, void *als
 {
     if (!bytes) return RONDO_SUCCESS;
     rondo_result result = engine->ops->copy(engine, to, also, from, bytes);
+    engine->given += result == RONDO_SUCCESS;
+    return result;
+}
+
+static inline rondo_result rd_engine_ring(rd_engine *engine, rondo_dtype type, struct rd_ring_args *args)
+{
+    rondo_result result = engine->ops->ring(engine, type, args);
     engine->given += result == RONDO_SUCCESS;
     return result;
 }

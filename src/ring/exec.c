@@ -67,7 +67,12 @@ void rd_op_start(rd_op *op)
         rd_flat_start(op);
         break;
     case RD_BY_HIER: rd_hier_start(op); break;
-    case RD_BY_RING: start_ring(op); break;
+    case RD_BY_KERNEL:
+    case RD_BY_RING:
+        start_ring(op);
+        op->kernel_ticket = 0;
+        if (rd_kernel_covers(op)) op->by = RD_BY_KERNEL;
+        break;
     }
 }
 
@@ -94,6 +99,7 @@ rd_progress rd_op_advance(rd_op *op)
     if (op->by == RD_BY_EXCHANGE) return rd_exchange_advance(op);
     if (op->by == RD_BY_FLAT) return rd_flat_advance(op);
     if (op->by == RD_BY_HIER) return rd_hier_advance(op);
+    if (op->by == RD_BY_KERNEL) return rd_kernel_advance(op);
     rd_progress all = RD_DONE;
     for (int c = 0; c < op->wiring->channels; c++) {
         if (op->flow[c].done) continue;
@@ -124,6 +130,7 @@ rd_progress rd_op_arm(rd_op *op, rondo_bell *bell)
     }
     if (op->by == RD_BY_ITSELF) return RD_MOVED;
     if (op->by == RD_BY_HIER) return rd_hier_arm(op, bell);
+    if (op->by == RD_BY_KERNEL) return RD_IDLE; /* its end rings no bell */
     if (op->by == RD_BY_EXCHANGE) return armed(op, op->exchange.blocked, rd_exchange_arm(op, bell));
     if (op->by == RD_BY_FLAT) return armed(op, op->flat.blocked, rd_flat_arm(op, bell));
     for (int c = 0; c < op->wiring->channels && all == RD_IDLE; c++)
@@ -154,6 +161,7 @@ rd_progress rd_op_look(rd_op *op)
 {
     const rd_wire *wire = NULL;
     if (op->by == RD_BY_ITSELF || op->by == RD_BY_PEERS) return RD_IDLE; /* peers look at all wires anyway */
+    if (op->by == RD_BY_KERNEL) return RD_IDLE; /* and so does a kernel */
     if (op->by == RD_BY_EXCHANGE) wire = rd_exchange_look(op);
     else if (op->by == RD_BY_FLAT) wire = rd_flat_look(op);
     else if (op->by == RD_BY_HIER) wire = rd_hier_look(op);
@@ -173,6 +181,7 @@ static bool is_withdrawn(const rd_wire *wire)
 /* What an engine was given before it failed will not touch memory any more. */
 bool rd_op_withdraw(rd_op *op)
 {
+    if (op->by == RD_BY_KERNEL) rd_kernel_stop(op);
     if (op->engine && !rd_engine_done(op->engine, op->engine->given))
         return op->engine->ops->check(op->engine) != RONDO_SUCCESS;
     if (op->by == RD_BY_FLAT) return rd_flat_withdraw(op);
@@ -193,6 +202,7 @@ int rd_op_waits_for(const rd_op *op, bool *to_receive)
     }
     if (op->by == RD_BY_FLAT) return rd_flat_waits_for(op, to_receive);
     if (op->by == RD_BY_HIER) return rd_hier_waits_for(op, to_receive);
+    if (op->by == RD_BY_KERNEL) return rd_kernel_waits_for(op, to_receive);
     const rd_flow *flow = NULL;
     for (int c = 0; c < op->wiring->channels; c++) {
         const rd_flow *one = &op->flow[c];

@@ -4,6 +4,7 @@
  * order, not time. Nothing here blocks.
  *   exec.c      an operation as a whole: start, advance, arm, what it waits for
  *   ring.c      steps that go to one neighbour and come from the other; event.h: their order
+ *   kernel.c    the ring as one kernel of an engine
  *   flat.c      steps that meet every rank of the host at once
  *   exchange.c  the same for short messages, in one hop
  *   peers.c     transfers between this rank and others, all at once
@@ -168,7 +169,7 @@ typedef struct rd_course {
     const rondo_step *steps;
 } rd_course;
 
-enum rd_executor { RD_BY_ITSELF, RD_BY_RING, RD_BY_FLAT, RD_BY_EXCHANGE, RD_BY_PEERS, RD_BY_HIER };
+enum rd_executor { RD_BY_ITSELF, RD_BY_RING, RD_BY_KERNEL, RD_BY_FLAT, RD_BY_EXCHANGE, RD_BY_PEERS, RD_BY_HIER };
 
 /* What an operation is about that is a stage of a hierarchical one. */
 typedef struct rd_stage {
@@ -205,6 +206,7 @@ typedef struct rd_op {
     rd_flat flat;
     rd_exchange exchange;
     rd_peers peers;
+    uint64_t kernel_ticket; /* of a ring that is one kernel, while it runs */
     uint64_t own_ticket; /* of an engine: its own chunk has been copied; 0: it has not been asked to */
     /* of a failure, and for messages */
     rondo_link_result failure;
@@ -309,6 +311,11 @@ const rd_wire *rd_hier_look(const rd_op *op);
 int rd_hier_waits_for(const rd_op *op, bool *to_receive);
 /* Makes what a hierarchical operation by this reduction needs ready; RONDO_SUCCESS, or no memory. */
 rondo_result rd_hier_prepare(rd_hier *hier, const rd_reduction *reduction, uint64_t count, int cpu);
+/* Whether the operation's engine carries out the ring as one kernel. */
+bool rd_kernel_covers(const rd_op *op);
+rd_progress rd_kernel_advance(rd_op *op);
+void rd_kernel_stop(rd_op *op);
+int rd_kernel_waits_for(const rd_op *op, bool *to_receive);
 void rd_ring_start(rd_op *op, rd_flow *flow, int channel);
 rd_progress rd_ring_advance(rd_op *op, rd_flow *flow);
 rondo_link_result rd_ring_arm(rd_flow *flow, rondo_bell *bell);

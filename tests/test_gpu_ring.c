@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * test_gpu_ring.c - the ring as one kernel: over slots in GPU memory, on 2 to 8 ranks, every collective, type and
+ * operator, in place and misaligned, alone and beside ranks that go step by step, it has the bits and sends the bytes
+ * of the CPUs'. In any order of threads. What waits can be stopped, and a foreign call is noticed.
+ */
+#include "gpu_kit.h"
+#include "on_cudasim.h"
+#include "ranks.h"
+#include "world.h"
+
+#include "base/dtype.h"
+#include "base/status.h"
+#include "reduce/device.h"
+#include "reduce/image.h"
+
+#include <unistd.h>
+
+enum { RANKS = 8, DEVICES = 4, SLICE = 4096, OFFSET = 3 };
+
+static world cpus, gpus;
+static rd_device *devices[RANKS];
+static struct rd_engine_ops step_by_step;
+static int every; /* each so-manieth rank goes step by step; 0: none */
+
+static const rondo_transport *by_ipc(int from)
+{
+    (void)from;
+    return &rd_transport_cuda_ipc;
+}
+
+static int device_of(int rank)
+{
+    return rank % DEVICES;
+}
+
+static rd_engine *engine_of(int rank)
+{
+    rd_engine *engine = rd_device_engine(devices[rank]);
+    engine->ops = every && rank % every == 0 ? &step_by_step : &rd_device_engine_ops;
+    return engine;
+}
+
+static void open_worlds(int n, int channels)
+{
+    world_options o = {.n = n, .channels = channels, .slice_bytes = SLICE, .transport = world_loop};
+    for (int r = 0; r < n; r++) assert_int_equal(rd_device_open(&devices[r], device_of(r)), RONDO_SUCCESS);
+    step_by_step = rd_device_engine_ops;
+    step_by_step.ring = NULL;
+    world_open(&cpus, &o);
+    o.transport = by_ipc;
+    o.device = device_of;
+    o.engine = engine_of;
+    world_open(&gpus, &o);
+}
+
+static void close_worlds(int n)
+{
+    world_close(&cpus);
+    world_close(&gpus);
+    for (int r = 0; r < n; r++) rd_device_close(devices[r]);
+}
+
+/* One call of all ranks in both worlds; buffers of the whole message on every rank, more than some collectives need. */
+static void run(rondo_collective collective, int n, rondo_dtype type, rondo_op op, uint64_t count, bool in_place,
+                uint64_t seed)
+{
+    size_t bytes = (count + OFFSET + 1) * rd_dtype_bytes(type), at = seed % (OFFSET + 1) * rd_dtype_bytes(type);
+    unsigned char *here[RANKS], *want[RANKS], *got = malloc(bytes);
+    void *in[RANKS], *out[RANKS];
+    world_call c = {.collective = collective,
+                    .algo = RONDO_ALGO_RING,
+                    .dtype = type,
+                    .op = op,
+                    .root = (int)(seed % (uint64_t)n),
+                    .count = count},
+               g = c;
+    for (int r = 0; r < n; r++) {
+        here[r] = malloc(bytes), want[r] = malloc(bytes);
+        for (size_t i = 0; i < bytes; i++) here[r][i] = (unsigned char)(mix(seed + (uint64_t)r, i) >> 8);
+        assert_int_equal(rd_device_alloc(devices[r], bytes, &in[r]), RONDO_SUCCESS);
+        assert_int_equal(rd_device_alloc(devices[r], bytes, &out[r]), RONDO_SUCCESS);
+        assert_int_equal(rd_device_move(devices[r], in[r], here[r], bytes), RONDO_SUCCESS);
+        memset(want[r], 0x5a, bytes);
+        if (in_place) memcpy(want[r], here[r], bytes);
+        assert_int_equal(rd_device_move(devices[r], out[r], want[r], bytes), RONDO_SUCCESS);
+        c.send[r] = (in_place ? want[r] : here[r]) + at;
+        c.recv[r] = want[r] + at;
+        g.send[r] = (unsigned char *)(in_place ? out[r] : in[r]) + at;
+        g.recv[r] = (unsigned char *)out[r] + at;
+    }
+    world_run(&cpus, &c, seed);
+    world_run(&gpus, &g, seed);
+    for (int r = 0; r < n; r++) {
+        assert_int_equal(rd_device_move(devices[r], got, out[r], bytes), RONDO_SUCCESS);
+        if (memcmp(got, want[r], bytes))
+            fail_msg("collective %d of %d ranks, %llu %s, operator %d, seed %llu: rank %d has other bits", collective,
+                     n, (unsigned long long)count, rd_dtype_name(type), op, (unsigned long long)seed, r);
+        assert_int_equal(world_ring_bytes(&gpus, r, -1), world_ring_bytes(&cpus, r, -1));
+        rd_device_free(device_of(r), in[r]), rd_device_free(device_of(r), out[r]);
+        free(here[r]), free(want[r]);
+    }
+    free(got);
+}
+
+static bool moves(rondo_collective c)
+{
+    return c == RONDO_COLL_ALL_GATHER || c == RONDO_COLL_BROADCAST;
+}
+
+static void all_collectives(int n, uint64_t first, uint64_t last)
+{
+    static const uint64_t counts[] = {0, 1, 7, 1000, 5003};
+    for (uint64_t seed = first; seed < last; seed++) {
+        rondo_collective c = (rondo_collective)(seed % 5);
+        uint64_t count = counts[seed / 5 % 5];
+        if (c == RONDO_COLL_REDUCE_SCATTER || c == RONDO_COLL_ALL_GATHER) count = count / (uint64_t)n * (uint64_t)n;
+        bool in_place = seed % 2 && (c == RONDO_COLL_ALL_REDUCE || c == RONDO_COLL_BROADCAST);
+        run(c, n, (rondo_dtype)(seed % RONDO_DTYPES), moves(c) ? RONDO_SUM : (rondo_op)(seed / 3 % RONDO_OPS), count,
+            in_place, seed);
+    }
+}
+
+static void test_bits(void **state)
+{
+    (void)state;
+    for (int n = 2; n <= RANKS; n *= 2) {
+        unsigned long before = cudasim_calls("kernel");
+        every = 0;
+        open_worlds(n, n == 4 ? 2 : 1);
+        uint64_t calls = test_slowness() > 1 ? 30 : n == 8 ? 60 : 150;
+        all_collectives(n, 0, calls);
+        assert_int_equal(cudasim_calls("kernel") - before, calls * (uint64_t)n); /* one each, and nothing else */
+        close_worlds(n);
+    }
+}
+
+/* All types and operators of all-reduce. */
+static void test_types(void **state)
+{
+    (void)state;
+    open_worlds(3, 1);
+    for (rondo_dtype type = 0; type < RONDO_DTYPES; type++)
+        for (rondo_op op = 0; op < RONDO_OPS; op++)
+            run(RONDO_COLL_ALL_REDUCE, 3, type, op, 1501, op % 2, (uint64_t)type);
+    close_worlds(3);
+}
+
+static void test_beside_steps(void **state)
+{
+    (void)state;
+    for (every = 2; every <= 3; every++) {
+        open_worlds(4, 1);
+        all_collectives(4, 10, test_slowness() > 1 ? 25 : 60);
+        close_worlds(4);
+    }
+    every = 0;
+}
+
+static void test_any_order_of_threads(void **state)
+{
+    (void)state;
+    open_worlds(3, 1);
+    for (unsigned seed = 1; seed <= 20; seed++) {
+        cudasim_seed(seed);
+        all_collectives(3, seed * 5, seed * 5 + 3);
+    }
+    cudasim_seed(0);
+    close_worlds(3);
+}
+
+/* Rank 1 does not call. Rank 0's kernel waits, and ends when it is told to. */
+static void test_stop(void **state)
+{
+    (void)state;
+    void *memory;
+    world_call c = {
+        .collective = RONDO_COLL_ALL_REDUCE, .algo = RONDO_ALGO_RING, .dtype = RONDO_FLOAT32, .count = 5000};
+    open_worlds(2, 1);
+    assert_int_equal(rd_device_alloc(devices[0], 20000, &memory), RONDO_SUCCESS);
+    c.send[0] = c.recv[0] = memory;
+    world_start_rank(&gpus, 0, &c, 1);
+    assert_int_equal(gpus.op[0].by, RD_BY_KERNEL);
+    assert_int_equal(rd_op_advance(&gpus.op[0]), RD_MOVED);
+    for (int i = 0; i < 20; i++, usleep(1000)) assert_int_equal(rd_op_advance(&gpus.op[0]), RD_IDLE);
+    for (int i = 0; !rd_op_withdraw(&gpus.op[0]); i++, usleep(1000)) assert_true(i < 20000);
+    assert_int_equal(rd_op_advance(&gpus.op[0]), RD_FAILED);
+    rd_device_free(0, memory);
+    close_worlds(2);
+}
+
+/* Ranks make calls that differ: both kernels end, and the links tell what came. */
+static void test_mismatch(void **state)
+{
+    (void)state;
+    void *memory[2];
+    rd_progress end[WORLD_MAX] = {RD_IDLE, RD_IDLE};
+    uint64_t signature, bytes;
+    world_call c = {
+        .collective = RONDO_COLL_ALL_REDUCE, .algo = RONDO_ALGO_RING, .dtype = RONDO_FLOAT32, .count = 5000};
+    open_worlds(2, 1);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(rd_device_alloc(devices[r], 20000, &memory[r]), RONDO_SUCCESS);
+        c.send[r] = c.recv[r] = memory[r];
+        c.dtype = r ? RONDO_INT32 : RONDO_FLOAT32;
+        world_start_rank(&gpus, r, &c, 1);
+    }
+    for (int i = 0; (end[0] != RD_FAILED || end[1] != RD_FAILED) && i < 20000; i++, usleep(1000))
+        for (int r = 0; r < 2; r++)
+            if (end[r] != RD_FAILED) end[r] = rd_op_advance(&gpus.op[r]);
+    for (int r = 0; r < 2; r++) {
+        assert_int_equal(end[r], RD_FAILED);
+        assert_int_equal(gpus.op[r].failure, RONDO_LINK_MISMATCH);
+        rondo_link *in = gpus.wiring[r].ring_in[0]->link;
+        in->ops->seen(in, &signature, &bytes);
+        assert_int_equal(signature, gpus.op[!r].signature);
+        rd_device_free(device_of(r), memory[r]);
+    }
+    close_worlds(2);
+}
+
+int main(int argc, char **argv)
+{
+    (void)argc;
+    on_cudasim(argv, "devices=4");
+    if (rd_kernel_image_end - rd_kernel_image == 0) {
+        printf("built without nvcc: no kernels\n");
+        return 0;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bits),     cmocka_unit_test(test_types),
+        cmocka_unit_test(test_stop),     cmocka_unit_test(test_beside_steps),
+        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_any_order_of_threads),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
