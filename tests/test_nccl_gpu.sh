@@ -16,7 +16,6 @@ for d in "${CUDA_HOME:-/usr/local/cuda}/include" /usr/local/include /usr/include
 done
 echo "headers $header"
 export LD_LIBRARY_PATH=$build/compat:$build/cudasim${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}intercept_tls_get_addr=0 # kernels' shared memory is thread-local
 if [ "${CUDASIM-}" = off ]; then export LD_LIBRARY_PATH=$build/compat; else export CUDASIM="devices=4 ${CUDASIM-}"; fi
 
 compile() { # SOURCE PROGRAM OPTIONS...
