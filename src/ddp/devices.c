@@ -17,7 +17,7 @@ static void *run(void *argument)
         while (all->round == seen) pthread_cond_wait(&all->begin, &all->lock);
         seen = all->round;
         if (!all->work) break;
-        if (device->number >= all->used) continue;
+        if (device->number >= all->serving) continue;
         pthread_mutex_unlock(&all->lock);
         int64_t from = rd_now();
         all->work(device, all->context);
@@ -51,7 +51,8 @@ static void begin(rd_devices *all, rd_round work, void *context)
     pthread_mutex_lock(&all->lock);
     all->work = work;
     all->context = context;
-    all->running = all->used - 1;
+    all->serving = all->used; /* one that sleeps through a round must not see the next one's */
+    all->running = all->serving - 1;
     all->round++;
     pthread_cond_broadcast(&all->begin);
     pthread_mutex_unlock(&all->lock);

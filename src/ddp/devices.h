@@ -39,7 +39,7 @@ struct rd_devices {
     pthread_mutex_t lock;
     pthread_cond_t begin, end;
     uint64_t round;
-    int running;
+    int serving, running; /* devices of this round: those that take part, and are not done */
     rd_round work; /* NULL: there won't be another */
     void *context;
 };

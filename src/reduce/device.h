@@ -15,6 +15,8 @@
 #include "base/gpu_mark.h"
 #include "reduce/engine.h"
 
+#include <stdatomic.h>
+
 typedef struct rd_device rd_device;
 
 /* A GPU by its number in this process. RONDO_INVALID_USAGE: it cannot serve (no such GPU, no kernels in this build). */
@@ -57,7 +59,8 @@ rondo_result rd_device_move(rd_device *device, void *to, const void *from, size_
 /* What the ranks of a process share: the primary context, and the kernels in it. */
 typedef struct rd_gpu {
     struct rd_gpu *next;
-    int ordinal, users;
+    int ordinal, users; /* ranks, and memory that they have */
+    atomic_int ranks;
     rd_cu_context context;
     rd_cu_module module;
     rd_cu_function reduce[RONDO_DTYPES];

@@ -53,7 +53,7 @@ rondo_result rd_gpu_load_ring(rd_gpu *gpu)
 int rd_device_ring_channels(const rd_engine *engine, int ranks)
 {
     const rd_gpu *gpu = ((const rd_device *)engine)->gpu;
-    int blocks = gpu->ring_blocks / 2 / __atomic_load_n(&gpu->users, __ATOMIC_RELAXED);
+    int blocks = gpu->ring_blocks / 2 / atomic_load_explicit(&gpu->ranks, memory_order_relaxed);
     if (ranks > RING_RANKS) return 0;
     return blocks < RD_RING_CHANNELS ? blocks : RD_RING_CHANNELS;
 }
