@@ -39,6 +39,13 @@ static rondo_result prepare(hwloc_topology_t topology, bool devices)
                   : RONDO_SUCCESS;
 }
 
+/* PCI devices are hwloc's own to find, in /sys. Its plugin, which asks libpciaccess, finds the same and looks up their
+ * names, for which each process would read the whole list of all there are. */
+static void find_devices_in_sys(hwloc_topology_t topology)
+{
+    hwloc_topology_set_components(topology, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "pci"); /* fails: is not there */
+}
+
 static rondo_result set_source(hwloc_topology_t topology, rd_source source, const char *text)
 {
     if (source == RD_SOURCE_XML) return rd_topology_set_xml(topology, text);
@@ -74,6 +81,7 @@ rondo_result rd_machine_load(rd_machine **machine, rd_source source, const char 
         goto free_machine;
     }
     if ((result = prepare(loaded->topology, devices)) != RONDO_SUCCESS) goto destroy_topology;
+    if (devices && source == RD_SOURCE_HERE) find_devices_in_sys(loaded->topology);
     if ((result = set_source(loaded->topology, source, text)) != RONDO_SUCCESS) goto destroy_topology;
     if ((result = build(loaded->topology, source, text)) != RONDO_SUCCESS) goto destroy_topology;
     if (devices && (result = rd_machine_find_devices(loaded)) != RONDO_SUCCESS) goto destroy_topology;
