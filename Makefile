@@ -4,7 +4,7 @@
 # make demo       this machine and its ring, checked all-reduces, a short bench, a network trained over the ring
 # make check      build and run every test; also: asan, ubsan, tsan, lint, check-layers, check-long
 # make check-cudasim  what needs GPUs, over the simulated driver (tests/cudasim): plain and under each sanitizer
-# make check-gpu   the same, plain, on the GPUs of this machine
+# make check-gpu   the same, plain, on the GPUs of this machine; bench/gpu.sh measures there
 # make check-verbs   links over RDMA, in an emulated guest with Soft-RoCE devices; VERBS=native: on this machine's devices
 # make chaos      500 rounds of random calls with a fault among them; SEED=, ROUNDS=
 # make release    the same in build/release, with kernels for every GPU since sm_75; needs nvcc
@@ -63,7 +63,7 @@ CHAOS_SRC := $(wildcard tests/chaos*.c)
 HELP_SRC := $(filter-out $(TEST_SRC) $(CHAOS_SRC),$(wildcard tests/*.c))
 EXAMPLES := $(patsubst examples/%.c,$(BUILD)/examples/%,$(filter-out examples/nccl_%,$(wildcard examples/*.c))) \
             $(addprefix $(BUILD)/,$(wildcard examples/data/*.csv examples/data/*.txt))
-BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c))
+BENCHES  := $(patsubst bench/%.c,$(BUILD)/bench/%,$(wildcard bench/*.c)) $(BUILD)/bench/gpu
 object    = $(patsubst %.c,$(BUILD)/obj/%.o,$(1))
 TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 
@@ -150,6 +150,11 @@ $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(BUILD)/librondo.so
 $(BUILD)/bench/reduce: $(BUILD)/obj/bench/reduce.o $(BUILD)/librondo.a
 	@mkdir -p $(@D)
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
+
+# So does this; of CUDA's libraries it needs the driver alone, when it runs.
+$(BUILD)/bench/gpu: $(call object,$(wildcard bench/gpu/*.c)) $(BUILD)/librondo.a
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ -ldl $(LIBS)
 
 # This test sees every call that a socket link makes.
 LDFLAGS_test_link_tcp = -Wl,--wrap=sendmsg,--wrap=recvmsg

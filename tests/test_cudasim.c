@@ -262,6 +262,38 @@ static void test_events(void **state)
     assert_nothing_held();
 }
 
+/* What lies between two events, on a clock of half microseconds. */
+static void test_events_tell_time(void **state)
+{
+    (void)state;
+    rd_cu_event from, to, untimed;
+    float ms = -1;
+    streams_begin();
+    gpu_enter(0);
+    rd_cu_stream s = gpu_stream(RD_CU_STREAM_NON_BLOCKING);
+    CU(cuEventCreate, &from, RD_CU_EVENT_DEFAULT);
+    CU(cuEventCreate, &to, RD_CU_EVENT_DEFAULT);
+    CU(cuEventCreate, &untimed, RD_CU_EVENT_DISABLE_TIMING);
+    CU_FAILS(ERROR_INVALID_HANDLE, cuEventElapsedTime, &ms, from, to); /* not recorded */
+    CU(cuEventRecord, from, s);
+    CU(cuEventRecord, untimed, s);
+    CU(cuLaunchHostFunc, s, hold, NULL);
+    CU(cuEventRecord, to, s);
+    CU_FAILS(ERROR_NOT_READY, cuEventElapsedTime, &ms, from, to);
+    usleep(3000);
+    atomic_store(&gate, 1);
+    CU(cuStreamSynchronize, s);
+    CU_FAILS(ERROR_INVALID_HANDLE, cuEventElapsedTime, &ms, from, untimed);
+    CU(cuEventElapsedTime, &ms, from, to);
+    assert_true(ms >= 1 && ms < 10000);
+    CU(cuEventDestroy, from);
+    CU(cuEventDestroy, to);
+    CU(cuEventDestroy, untimed);
+    CU(cuStreamDestroy, s);
+    gpu_leave(0);
+    assert_nothing_held();
+}
+
 static void test_words_that_streams_write_and_wait_for(void **state)
 {
     (void)state;
@@ -429,6 +461,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_a_stream_is_in_order_and_asynchronous),
         cmocka_unit_test(test_legacy_order),
         cmocka_unit_test(test_events),
+        cmocka_unit_test(test_events_tell_time),
         cmocka_unit_test(test_words_that_streams_write_and_wait_for),
         cmocka_unit_test(test_pageable_copies),
         cmocka_unit_test(test_host_functions_must_not_call),

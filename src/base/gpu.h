@@ -96,6 +96,7 @@
     CALL(cuEventRecord, 2000, (rd_cu_event event, rd_cu_stream stream))                                                \
     CALL(cuEventQuery, 2000, (rd_cu_event event))                                                                      \
     CALL(cuEventSynchronize, 2000, (rd_cu_event event))                                                                \
+    CALL(cuEventElapsedTime, 2000, (float *ms, rd_cu_event from, rd_cu_event to))                                      \
     /* kernels */                                                                                                      \
     CALL(cuModuleLoadData, 2000, (rd_cu_module *module, const void *image))                                           \
     CALL(cuModuleUnload, 2000, (rd_cu_module module))                                                                  \

@@ -107,6 +107,8 @@ typedef struct rd_cu_access {
     VALUE(DEVICE_ATTRIBUTE_COMPUTE_MODE, 20)                                                                           \
     VALUE(DEVICE_ATTRIBUTE_PCI_BUS_ID, 33)                                                                             \
     VALUE(DEVICE_ATTRIBUTE_PCI_DEVICE_ID, 34)                                                                          \
+    VALUE(DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 36)                                                                      \
+    VALUE(DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 37)                                                                \
     VALUE(DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR, 39)                                                         \
     VALUE(DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING, 41)                                                                     \
     VALUE(DEVICE_ATTRIBUTE_PCI_DOMAIN_ID, 50)                                                                          \
