@@ -5,6 +5,7 @@
 # make check      build and run every test; also: asan, ubsan, tsan, lint, check-layers, check-long
 # make check-cudasim  what needs GPUs, over the simulated driver (tests/cudasim): plain and under each sanitizer
 # make check-gpu   the same, plain, on the GPUs of this machine; bench/gpu.sh measures there
+# make gpu-bundle  what that needs in one file, for a machine with a GPU and little else: build/rondo-gpu.tar.xz
 # make check-verbs   links over RDMA, in an emulated guest with Soft-RoCE devices; VERBS=native: on this machine's devices
 # make chaos      500 rounds of random calls with a fault among them; SEED=, ROUNDS=
 # make release    the same in build/release, with kernels for every GPU since sm_75; needs nvcc
@@ -70,7 +71,7 @@ TESTS    := $(patsubst tests/%.c,$(BUILD)/tests/%,$(TEST_SRC))
 .SECONDARY:
 .PHONY: all demo check check-long check-layers chaos asan ubsan tsan lint bench-peers bench-guard bench-reduce deps clean tests
 .PHONY: cudasim-tests check-cudasim check-cudasim-plain check-cudasim-asan check-cudasim-ubsan check-cudasim-tsan
-.PHONY: run-tests rdma-tests check-gpu check-verbs no-verbs
+.PHONY: run-tests rdma-tests check-gpu gpu-bundle check-verbs no-verbs
 .PHONY: install uninstall coverage format help release
 all: $(if $(VERBS_HEADERS),,no-verbs) $(BUILD)/librondo.so $(BUILD)/librondo.a $(BUILD)/compat/libnccl.so $(BUILD)/rondo $(EXAMPLES) $(BENCHES)
 
@@ -335,8 +336,12 @@ check-cudasim:
 	@for kind in plain asan ubsan tsan; do $(MAKE) --no-print-directory check-cudasim-$$kind || exit 1; done
 check-cudasim-plain: cudasim-tests
 	@ONLY='test_(cudasim|gpu|device|kernels|ddp|data_parallel)' tests/run.sh $(BUILD)
-check-gpu: cudasim-tests
+# Where there is none this fails: to skip every test would look like passing.
+check-gpu: cudasim-tests $(BUILD)/bench/gpu
+	@$(BUILD)/bench/gpu about
 	@CUDASIM=off ONLY='test_(gpu|device|kernels|ddp)' tests/run.sh $(BUILD)
+gpu-bundle: cudasim-tests $(BUILD)/bench/gpu
+	@tests/bundle/pack.sh $(BUILD)
 check-cudasim-asan check-cudasim-ubsan check-cudasim-tsan: check-cudasim-%:
 	@$(MAKE) --no-print-directory -j$(JOBS) BUILD=build/$* OPT=-O1 KERNEL_OPT=-O1 SAN="$(SAN_$*)" cudasim-tests
 	@ONLY='test_(cudasim|gpu|device|kernels|ddp|data_parallel)' tests/run.sh build/$*
