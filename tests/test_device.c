@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Ranks on GPUs: every collective, messages, all kinds of memory, over every kind of link, with ranks on the host among
- * them. Over the simulated driver, or with CUDASIM=off on what GPUs there are.
+ * them. Over the simulated driver, or with CUDASIM=off on what GPUs there are. Started as the rank of a job (RANK is set),
+ * it is what tests/test_hosts_gpus.sh runs on several hosts.
  */
 #include "test.h"
 
@@ -287,10 +288,24 @@ static void streams_that_cannot_store(void **state)
     run_all(3, (setting){0x3, 2, NULL, DEVICE, DEVICE, "devices=2 no_memory_operations"});
 }
 
+/* In device memory, unless RONDO_DEVICE=host; then in plain memory. */
+static int as_rank(void)
+{
+    const char *device = getenv("RONDO_DEVICE");
+    setting s = {device && strcmp(device, "host") == 0 ? 0 : ~0u, 4, getenv("RONDO_TRANSPORT"), DEVICE, DEVICE, NULL};
+    rondo_comm *comm;
+    set_up(atoi(getenv("RANK")), &s);
+    OK(rondo_init_env(&comm, NULL));
+    all_calls(comm, rondo_comm_rank(comm), rondo_comm_size(comm), &s);
+    puts("all right");
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     (void)argc;
     on_cudasim(argv, "devices=4");
+    if (getenv("RANK")) return as_rank();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gpu_for_each),
         cmocka_unit_test(several_on_one_gpu),
