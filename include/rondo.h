@@ -178,6 +178,9 @@ RONDO_API rondo_result rondo_comm_finalize(rondo_comm *comm);
  * called from any thread and more than once. Frees nothing: rondo_comm_destroy() does. */
 RONDO_API rondo_result rondo_comm_abort(rondo_comm *comm);
 
+/* The same, and the errors of all ranks say why: "the loss is NaN". */
+RONDO_API rondo_result rondo_comm_abort_because(rondo_comm *comm, const char *why);
+
 /* Frees this rank's communicator after its last call has left; never waits for another rank. NULL is fine. */
 RONDO_API rondo_result rondo_comm_destroy(rondo_comm *comm);
 
@@ -297,7 +300,7 @@ RONDO_API void rondo_work_free(rondo_work *work);
  * those without a stream are done: on several communicators at the same time; on one communicator its collectives one
  * after the other, small all-reduces of one type and operator that follow one another as one pass, and beside them
  * all messages. No call of a group may write what another one uses (RONDO_INVALID_ARGUMENT). All ranks must group
- * alike. Communicators may be made inside (config->background means nothing there); their handles are there after
+ * alike. Communicators may be made inside (with config->background at once, as outside); their handles are there after
  * the end, also those of a split that succeeded when something else in the group failed. Groups may be nested: the
  * outermost counts. If a call inside is refused, nothing runs and end returns its result. */
 RONDO_API rondo_result rondo_group_start(void);

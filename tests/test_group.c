@@ -267,6 +267,32 @@ static void a_background_start_can_fail_or_be_given_up(void **state)
     assert_true(test_seconds() - before < 1 * test_slowness());
 }
 
+/* In a group, too, it begins at once; whoever gives it up says why. */
+static void a_background_start_can_be_aborted_in_words(void **state)
+{
+    (void)state;
+    rondo_comm *comm;
+    rondo_unique_id id;
+    rondo_config config = RONDO_CONFIG_INIT;
+    rondo_result state_of = RONDO_IN_PROGRESS;
+    config.background = 1;
+    assert_int_equal(rondo_get_unique_id(&id), RONDO_SUCCESS);
+    rondo_group_start();
+    assert_int_equal(rondo_init_rank(&comm, 2, id, 0, &config), RONDO_IN_PROGRESS);
+    assert_int_equal(rondo_group_end(), RONDO_SUCCESS);
+    usleep(50000);
+    double before = test_seconds();
+    assert_int_equal(rondo_comm_abort_because(comm, NULL), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_comm_abort_because(NULL, "nobody comes"), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_comm_abort_because(comm, "nobody comes"), RONDO_SUCCESS);
+    for (; state_of == RONDO_IN_PROGRESS; usleep(1000))
+        assert_int_equal(rondo_comm_error(comm, &state_of), RONDO_SUCCESS);
+    assert_true(test_seconds() - before < 1 * test_slowness());
+    assert_int_equal(state_of, RONDO_ABORTED);
+    assert_string_equal(rondo_last_error(comm), "nobody comes");
+    assert_int_equal(rondo_comm_destroy(comm), RONDO_SUCCESS);
+}
+
 static void a_cancelled_group_runs_nothing(void **state)
 {
     (void)state;
@@ -321,6 +347,7 @@ int main(void)
         cmocka_unit_test(communicators_start_in_a_group),
         cmocka_unit_test(starts_in_the_background),
         cmocka_unit_test(a_background_start_can_fail_or_be_given_up),
+        cmocka_unit_test(a_background_start_can_be_aborted_in_words),
         cmocka_unit_test(a_cancelled_group_runs_nothing),
         cmocka_unit_test(overlaps_may_be_allowed),
     };

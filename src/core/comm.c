@@ -92,6 +92,17 @@ rondo_result rondo_comm_abort(rondo_comm *comm)
     return RONDO_SUCCESS;
 }
 
+rondo_result rondo_comm_abort_because(rondo_comm *comm, const char *why)
+{
+    if (!comm) return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_comm_abort_because: comm is NULL");
+    if (!why)
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_comm_abort_because: why is NULL; it must be words for the errors of all ranks");
+    RD_TRY(rd_check_process(comm, "rondo_comm_abort_because"));
+    rd_comm_abort_because(comm, why);
+    return RONDO_SUCCESS;
+}
+
 rondo_result rondo_comm_error(rondo_comm *comm, rondo_result *state)
 {
     if (!comm)

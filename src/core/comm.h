@@ -172,6 +172,8 @@ rondo_result rd_comm_end(rondo_comm *comm, rondo_result result, const char *text
 /* Ends it with RONDO_ABORTED here and RONDO_REMOTE_ERROR elsewhere. Any thread, also while another makes it: that one
  * sets the member, and then looks whether the communicator still runs. */
 void rd_comm_abort(rondo_comm *comm);
+/* ... in words of the caller's. */
+void rd_comm_abort_because(rondo_comm *comm, const char *why);
 /* As rd_comm_end, for one that may be being made by another thread. Who aborts does so here: RONDO_ABORTED is
  * RONDO_REMOTE_ERROR elsewhere. */
 void rd_comm_give_up(rondo_comm *comm, rondo_result result, const char *text);

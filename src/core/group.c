@@ -45,7 +45,8 @@ bool rd_group_is_open(void)
 
 rondo_result rd_group_note(rondo_result result)
 {
-    if (!group || group->refused != RONDO_SUCCESS || result == RONDO_SUCCESS) return result;
+    if (!group || group->refused != RONDO_SUCCESS) return result;
+    if (result == RONDO_SUCCESS || result == RONDO_IN_PROGRESS) return result;
     group->refused = result;
     group->why = strdup(rd_last_error());
     return result;

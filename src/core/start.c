@@ -175,8 +175,8 @@ static rondo_result begin(const rd_start *start, rondo_comm **out)
 
 rondo_result rd_start_run(const rd_start *start)
 {
-    if (rd_group_is_open()) return rd_group_add_start(start);
-    return start->background ? begin(start, start->out) : create(start->out, start);
+    if (start->background) return begin(start, start->out);
+    return rd_group_is_open() ? rd_group_add_start(start) : create(start->out, start);
 }
 
 /* ---- several ---- */

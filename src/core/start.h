@@ -17,7 +17,7 @@ typedef struct rd_start {
 
 /* Settings and where the handle goes; the job is the caller's. */
 rondo_result rd_start_prepare(rd_start *start, const rondo_config *config, const char *function, rondo_comm **comm);
-/* Now, or with the group that is open. */
+/* Now, or with the group that is open, unless it is in the background anyway. */
 rondo_result rd_start_run(const rd_start *start);
 /* Called now and then while the i-th is being made: it may give it up (rd_comm_give_up). closely: rarely, for what costs
  * more to look at. */

@@ -68,6 +68,12 @@ void rd_comm_abort(rondo_comm *comm)
                            news);
 }
 
+void rd_comm_abort_because(rondo_comm *comm, const char *why)
+{
+    atomic_store(&comm->stop.aborted, 1);
+    rd_comm_give_up(comm, RONDO_ABORTED, why);
+}
+
 void rd_comm_give_up(rondo_comm *comm, rondo_result result, const char *text)
 {
     end_while_it_may_start(comm, result, text, result == RONDO_ABORTED ? RONDO_REMOTE_ERROR : result, text);
