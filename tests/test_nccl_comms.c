@@ -1,41 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_nccl_comms.c - how communicators of the drop-in are made, asked, derived from one another, and end; memory and
- * what is registered; what is said of mistakes. Through nccl.h alone, on host memory.
+ * test_nccl_comms.c - how communicators of the drop-in are made, asked and derived from one another; memory and what is
+ * registered; what is said of mistakes. Through nccl.h alone, on host memory.
  */
 #include "nccl/kit.h"
 
-#include <unistd.h>
-
 /* ---- Helpers ---- */
-
-/* Ranks r of n in one thread: a group of inits. */
-static void init_ranks(ncclComm_t *comms, int n)
-{
-    ncclUniqueId id;
-    OK(ncclGetUniqueId(&id));
-    OK(ncclGroupStart());
-    for (int r = 0; r < n; r++) OK(ncclCommInitRank(&comms[r], n, id, r));
-    OK(ncclGroupEnd());
-}
-
-static void destroy_all(const ncclComm_t *comms, int n)
-{
-    for (int r = 0; r < n; r++) OK(ncclCommDestroy(comms[r]));
-}
-
-/* It works: the sum of all ranks' numbers. */
-static void use(const ncclComm_t *comms, int n)
-{
-    int value[RANKS];
-    OK(ncclGroupStart());
-    for (int r = 0; r < n; r++) {
-        value[r] = 1 << r;
-        OK(ncclAllReduce(&value[r], &value[r], 1, ncclInt, ncclSum, comms[r], NULL));
-    }
-    OK(ncclGroupEnd());
-    for (int r = 0; r < n; r++) assert_int_equal(value[r], (1 << n) - 1);
-}
 
 /* As a program does that doesn't block: asks until it knows. */
 static ncclResult_t await(ncclComm_t comm)
@@ -46,15 +16,6 @@ static ncclResult_t await(ncclComm_t comm)
         if (state == ncclInProgress) pause_ms(10);
     }
     return state;
-}
-
-static void expect_rank(ncclComm_t comm, int rank, int size)
-{
-    int is = -1, of = -1;
-    OK(ncclCommUserRank(comm, &is));
-    OK(ncclCommCount(comm, &of));
-    assert_int_equal(is, rank);
-    assert_int_equal(of, size);
 }
 
 /* ---- Making ---- */
@@ -162,21 +123,6 @@ static void without_blocking(void **state)
     OK(ncclCommDestroy(halves[0]));
     OK(ncclCommDestroy(halves[2]));
     destroy_all(comms, RANKS);
-}
-
-/* Nobody else comes; whoever waits gives up. */
-static void an_init_can_be_aborted(void **state)
-{
-    ncclUniqueId id;
-    ncclComm_t comm;
-    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    ncclResult_t before;
-    (void)state;
-    config.blocking = 0;
-    OK(ncclGetUniqueId(&id));
-    assert_int_equal(ncclCommInitRankConfig(&comm, 2, id, 0, &config), ncclInProgress);
-    OK(ncclCommAbort(comm));
-    REFUSED(ncclInvalidArgument, "was destroyed or aborted", ncclCommGetAsyncError(comm, &before));
 }
 
 static void bad_inits(void **state)
@@ -293,135 +239,6 @@ static void shrinks(void **state)
     REFUSED(ncclInvalidArgument, "exclude[0] is 7", ncclCommShrink(w->comm[0], &beyond, 1, &less[0], NULL, 0));
 }
 
-struct waiter {
-    ncclComm_t comm;
-    int value;
-    ncclResult_t result;
-};
-
-static void *wait_for_all(void *argument)
-{
-    struct waiter *w = argument;
-    w->result = ncclAllReduce(&w->value, &w->value, 1, ncclInt, ncclSum, w->comm, NULL);
-    return NULL;
-}
-
-/* Rank 0 is inside a call that rank 1 never makes. */
-static void a_shrink_may_abort_what_is_under_way(void **state)
-{
-    ncclComm_t comms[RANKS], less[2];
-    pthread_t thread;
-    int without = 1;
-    (void)state;
-    init_ranks(comms, RANKS);
-    struct waiter stuck = {.comm = comms[0], .value = 1};
-    assert_int_equal(pthread_create(&thread, NULL, wait_for_all, &stuck), 0);
-    pause_ms(50);
-    OK(ncclGroupStart());
-    OK(ncclCommShrink(comms[2], &without, 1, &less[1], NULL, NCCL_SHRINK_ABORT));
-    OK(ncclGroupStart()); /* nested, as anywhere */
-    OK(ncclCommShrink(comms[0], &without, 1, &less[0], NULL, NCCL_SHRINK_ABORT));
-    OK(ncclGroupEnd());
-    OK(ncclGroupEnd());
-    pthread_join(thread, NULL);
-    assert_int_not_equal(stuck.result, ncclSuccess);
-    use(less, 2);
-    destroy_all(less, 2);
-    destroy_all(comms, RANKS);
-}
-
-static void a_revoked_communicator_can_be_split_and_shrunk(void **state)
-{
-    ncclComm_t comms[RANKS], less[2], part[RANKS];
-    int value = 1, without = 2;
-    pthread_t thread;
-    (void)state;
-    init_ranks(comms, RANKS);
-    REFUSED(ncclInvalidArgument, "revokeFlags is 0x1", ncclCommRevoke(comms[0], 1));
-    struct waiter stuck = {.comm = comms[0], .value = 1};
-    assert_int_equal(pthread_create(&thread, NULL, wait_for_all, &stuck), 0);
-    pause_ms(50);
-    for (int r = 0; r < RANKS; r++) OK(ncclCommRevoke(comms[r], NCCL_REVOKE_DEFAULT));
-    pthread_join(thread, NULL);
-    assert_int_not_equal(stuck.result, ncclSuccess);
-    ncclResult_t after;
-    OK(ncclCommGetAsyncError(comms[0], &after));
-    assert_int_equal(after, ncclSuccess);
-    REFUSED(ncclInvalidUsage, "was revoked", ncclAllReduce(&value, &value, 1, ncclInt, ncclSum, comms[0], NULL));
-    REFUSED(ncclInvalidUsage, "was revoked", ncclCommFinalize(comms[0]));
-    ALL(ncclCommSplit(comms[r], 0, -r, &part[r], NULL));
-    expect_rank(part[2], 0, RANKS);
-    use(part, RANKS);
-    destroy_all(part, RANKS);
-    OK(ncclGroupStart());
-    for (int r = 0; r < 2; r++) OK(ncclCommShrink(comms[r], &without, 1, &less[r], NULL, NCCL_SHRINK_DEFAULT));
-    OK(ncclGroupEnd());
-    use(less, 2);
-    destroy_all(less, 2);
-    destroy_all(comms, RANKS);
-}
-
-/* ---- Ends ---- */
-
-static void finalize_then_destroy(void **state)
-{
-    ncclComm_t comms[RANKS];
-    int value = 1;
-    (void)state;
-    init_ranks(comms, RANKS);
-    for (int r = 0; r < RANKS; r++) OK(ncclCommFinalize(comms[r]));
-    REFUSED(ncclInvalidArgument, "finalized already", ncclCommFinalize(comms[0]));
-    REFUSED(ncclInvalidUsage, "can only be destroyed",
-            ncclAllReduce(&value, &value, 1, ncclInt, ncclSum, comms[0], NULL));
-    destroy_all(comms, RANKS);
-    REFUSED(ncclInvalidArgument, "was destroyed or aborted", ncclCommDestroy(comms[0]));
-    REFUSED(ncclInvalidArgument, "was destroyed or aborted", ncclCommAbort(comms[0]));
-    OK(ncclCommDestroy(NULL));
-    OK(ncclCommAbort(NULL));
-}
-
-/* It frees, so it is all that a program calls; a thread inside comes out, the other ranks hear of it. */
-static void abort_frees_and_ends_calls(void **state)
-{
-    ncclComm_t comms[RANKS];
-    pthread_t thread;
-    ncclResult_t seen;
-    (void)state;
-    init_ranks(comms, RANKS);
-    struct waiter stuck = {.comm = comms[0], .value = 1};
-    assert_int_equal(pthread_create(&thread, NULL, wait_for_all, &stuck), 0);
-    pause_ms(50);
-    OK(ncclCommAbort(comms[0]));
-    pthread_join(thread, NULL);
-    assert_int_equal(stuck.result, ncclInvalidUsage);
-    for (int i = 0; i < 500; i++) {
-        OK(ncclCommGetAsyncError(comms[1], &seen));
-        if (seen != ncclSuccess) break;
-        pause_ms(10);
-    }
-    assert_int_equal(seen, ncclRemoteError);
-    assert_non_null(strstr(ncclGetLastError(comms[1]), "rank 0"));
-    OK(ncclCommAbort(comms[1]));
-    OK(ncclCommAbort(comms[2]));
-}
-
-static void ends_in_a_group_come_after_its_calls(void **state)
-{
-    ncclComm_t comms[RANKS];
-    int value[RANKS];
-    (void)state;
-    init_ranks(comms, RANKS);
-    OK(ncclGroupStart());
-    for (int r = 0; r < RANKS; r++) {
-        value[r] = r;
-        OK(ncclCommDestroy(comms[r]));
-        OK(ncclAllReduce(&value[r], &value[r], 1, ncclInt, ncclSum, comms[r], NULL));
-    }
-    OK(ncclGroupEnd());
-    for (int r = 0; r < RANKS; r++) assert_int_equal(value[r], 3);
-    REFUSED(ncclInvalidArgument, "was destroyed", ncclCommCount(comms[0], value));
-}
-
 /* Named at once, on all ranks, instead of a hang. */
 static void calls_that_do_not_match_are_named(void **state)
 {
@@ -497,17 +314,11 @@ int main(void)
         cmocka_unit_test(inits_of_several_threads_and_an_id_used_twice),
         cmocka_unit_test(several_ids_and_a_config),
         cmocka_unit_test(without_blocking),
-        cmocka_unit_test(an_init_can_be_aborted),
         cmocka_unit_test(bad_inits),
         cmocka_unit_test(what_they_can_be_asked),
         cmocka_unit_test(the_last_error_is_the_processes),
         cmocka_unit_test(splits),
         cmocka_unit_test(shrinks),
-        cmocka_unit_test(a_shrink_may_abort_what_is_under_way),
-        cmocka_unit_test(a_revoked_communicator_can_be_split_and_shrunk),
-        cmocka_unit_test(finalize_then_destroy),
-        cmocka_unit_test(abort_frees_and_ends_calls),
-        cmocka_unit_test(ends_in_a_group_come_after_its_calls),
         cmocka_unit_test(calls_that_do_not_match_are_named),
         cmocka_unit_test(memory_that_neighbours_reach),
         cmocka_unit_test(registrations_and_windows),

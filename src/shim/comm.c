@@ -98,6 +98,7 @@ ncclComm_t rd_shim_new(int rank, int size, int blocking, int device)
     comm->size = size;
     comm->device = device;
     comm->blocking = blocking;
+    comm->users = 1;
     atomic_init(&comm->making, RONDO_IN_PROGRESS);
     pthread_mutex_lock(&lock);
     comm->next = comms;
@@ -156,9 +157,23 @@ void rd_shim_leave(ncclComm_t comm)
     pthread_mutex_unlock(&lock);
 }
 
-rondo_result rd_shim_interrupt(ncclComm_t comm)
+void rd_shim_withdraw(ncclComm_t comm)
 {
-    RD_TRY(rondo_comm_abort(comm->inner));
+    pthread_mutex_lock(&lock);
+    bool ours = *find(comm) || comm->abandoned;
+    forget(comm);
+    comm->users--;
+    pthread_cond_broadcast(&left);
+    while (ours && comm->users) pthread_cond_wait(&left, &lock);
+    pthread_mutex_unlock(&lock);
+    if (!ours) return;
+    rondo_comm_destroy(comm->inner);
+    rd_shim_free(comm);
+}
+
+rondo_result rd_shim_interrupt(ncclComm_t comm, const char *why)
+{
+    RD_TRY(rondo_comm_abort_because(comm->inner, why));
     pthread_mutex_lock(&lock);
     while (comm->users > 1) pthread_cond_wait(&left, &lock);
     pthread_mutex_unlock(&lock);
@@ -201,7 +216,7 @@ rondo_result rd_shim_take(ncclComm_t comm, bool aborts, bool *taken)
     if (there) forget(comm);
     if (there && !*taken) comm->abandoned = true;
     pthread_mutex_unlock(&lock);
-    if (*taken && aborts && comm->inner) rondo_comm_abort(comm->inner);
+    if (*taken && aborts && comm->inner) rondo_comm_abort_because(comm->inner, "ncclCommAbort was called");
     pthread_mutex_lock(&lock);
     while (*taken && comm->users) pthread_cond_wait(&left, &lock);
     pthread_mutex_unlock(&lock);

@@ -62,7 +62,7 @@ static rondo_result revoke(ncclComm_t comm, int flags)
     if (comm->finalized)
         return rd_fail(RONDO_INVALID_USAGE, "the communicator was finalized; it can only be destroyed");
     comm->revoked = true;
-    return rd_shim_interrupt(comm);
+    return rd_shim_interrupt(comm, "ncclCommRevoke was called");
 }
 
 RD_NCCL(ncclCommRevoke);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * group.c - a group is one of the library's, which keeps the calls and joins; beside it stands here what that cannot
- * keep: splits, shrinks, communicators made in the background, and ends. In this order they come when the group ends.
+ * group.c - a group is one of the library's, which keeps the calls; before it come the joins when the group ends, after
+ * it splits and shrinks, and then ends.
  */
 #include "shim/shim.h"
 
@@ -17,7 +17,8 @@ typedef struct rd_party {
 
 typedef struct rd_shim_group {
     int depth;
-    rd_making *makings, **last_making;
+    rd_making *joins, **last_join;
+    rd_making *makings, **last_making; /* splits and shrinks */
     rd_ending *endings, **last_ending;
     rd_party *parties;
     int party_count, party_room;
@@ -77,8 +78,9 @@ rondo_result rd_shim_keep_party(ncclComm_t comm, cudaStream_t *stream)
 
 void rd_shim_keep_making(rd_making *making)
 {
-    *group->last_making = making;
-    group->last_making = &making->next;
+    rd_making ***last = making->how == RD_MAKE_JOIN ? &group->last_join : &group->last_making;
+    **last = making;
+    *last = &making->next;
 }
 
 rondo_result rd_shim_keep_ending(ncclComm_t comm, bool aborts)
@@ -123,23 +125,41 @@ static rondo_result run_calls(rd_shim_group *g)
     return result;
 }
 
+/* Nothing of it runs. */
+static void drop(rd_shim_group *g)
+{
+    rondo_group_cancel();
+    rd_makings_drop(g->joins);
+    rd_makings_drop(g->makings);
+    run_endings(g->endings, false);
+}
+
+/* RONDO_IN_PROGRESS: it succeeded, and something goes on. */
+static bool is_failure(rondo_result result)
+{
+    return result != RONDO_SUCCESS && result != RONDO_IN_PROGRESS;
+}
+
 static rondo_result run(rd_shim_group *g)
 {
     if (g->refused != ncclSuccess) {
-        rondo_group_cancel();
-        rd_makings_drop(g->makings);
-        run_endings(g->endings, false);
+        drop(g);
         return rd_fail((rondo_result)g->refused, "nothing of the group was started, since a call in it was refused: %s",
                        g->why);
     }
-    rondo_result result = run_calls(g);
-    rd_makings_settle(&g->makings);
+    rondo_result joined = rd_makings_run(g->joins), result = joined;
+    if (is_failure(joined))
+        rondo_group_cancel();
+    else
+        result = run_calls(g);
     if (result == RONDO_SUCCESS)
         result = rd_makings_run(g->makings);
     else
         rd_makings_drop(g->makings);
     rondo_result ended = run_endings(g->endings, true);
-    return result == RONDO_SUCCESS ? ended : result;
+    if (is_failure(result)) return result;
+    if (is_failure(ended)) return ended;
+    return joined == RONDO_IN_PROGRESS ? joined : result;
 }
 
 static rondo_result start(void)
@@ -156,6 +176,7 @@ static rondo_result start(void)
         return result;
     }
     g->depth = 1;
+    g->last_join = &g->joins;
     g->last_making = &g->makings;
     g->last_ending = &g->endings;
     group = g;
@@ -200,9 +221,7 @@ ncclResult_t ncclGroupEnd(void)
 /* Nothing here knows how long a call will take before it has run. */
 static rondo_result simulate(rd_shim_group *g)
 {
-    rondo_group_cancel();
-    rd_makings_drop(g->makings);
-    run_endings(g->endings, false);
+    drop(g);
     return rd_fail(RONDO_INVALID_USAGE,
                    "times are not estimated here; the group was dropped, end it with ncclGroupEnd to "
                    "run it, or measure it with rondo bench");

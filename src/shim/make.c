@@ -2,8 +2,9 @@
  *
  * make.c - communicators are made: each call checks its arguments, makes the handle, and describes what is to be done.
  * That is done at once; or, in a group, at its end; or, for a communicator that is not blocking, in the background.
- * Joins by an id go into the library's own group or background. Splits and shrinks, of which one thread may ask for
- * several that wait for one another, have a thread each then.
+ * Joins by an id always go on in the library's background, so that another thread can abort them; whoever blocks waits
+ * for them here. Splits and shrinks, of which one thread may ask for several that wait for one another, have a thread
+ * each then.
  */
 #include "shim/shim.h"
 
@@ -13,8 +14,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#define CALL_TIMEOUT_S 3600 /* NCCL waits for ever; here RONDO_TIMEOUT shortens or lengthens it */
+#define CALL_TIMEOUT_S 3600   /* NCCL waits for ever; here RONDO_TIMEOUT shortens or lengthens it */
+#define LOOK_NS        200000 /* between two looks whether all are made */
 
 /* ---- Configuration ---- */
 
@@ -100,34 +103,34 @@ static rondo_result carry_out(rd_making *m)
         break;
     case RD_MAKE_SPLIT: result = split(m, &inner); break;
     case RD_MAKE_SHRINK:
-        result = m->aborts ? rd_shim_interrupt(m->parent) : RONDO_SUCCESS;
+        result = m->aborts ? rd_shim_interrupt(m->parent, "ncclCommShrink was called with NCCL_SHRINK_ABORT")
+                           : RONDO_SUCCESS;
         if (result != RONDO_SUCCESS) break;
         result = rondo_comm_shrink(m->parent->inner, m->exclude, m->excluded, &inner, NULL);
         break;
     }
-    if (result != RONDO_SUCCESS) snprintf(m->why, sizeof m->why, "%s", rd_last_error());
     if (m->comm && !rd_shim_made(m->comm, inner, result)) {
-        rondo_comm_destroy(inner);
-        rd_shim_free(m->comm);
+        rd_shim_withdraw(m->comm);
         m->comm = NULL;
+        result = rd_fail(RONDO_ABORTED, "the communicator was aborted or destroyed while it was being made");
     }
     return result;
 }
 
 static void release(rd_making *m)
 {
+    if (m->comm) rd_shim_leave(m->comm);
     if (m->parent) rd_shim_leave(m->parent);
     free(m->exclude);
     free(m);
 }
 
-/* Without a communicator: its handle goes, too. */
+/* Without a communicator: its handle goes, too, unless who aborted it meanwhile frees it. */
 static void give_up(rd_making *m)
 {
-    if (m->comm) {
-        *m->out = NULL;
-        rd_shim_free(m->comm);
-    }
+    *m->out = NULL;
+    if (m->comm) rd_shim_withdraw(m->comm);
+    m->comm = NULL;
     release(m);
 }
 
@@ -139,10 +142,17 @@ void rd_makings_drop(rd_making *list)
     }
 }
 
+/* Its result, with the words of a failure. */
+static void note(rd_making *m, rondo_result result)
+{
+    m->result = result;
+    if (result != RONDO_SUCCESS && result != RONDO_IN_PROGRESS) snprintf(m->why, sizeof m->why, "%s", rd_last_error());
+}
+
 static void *make_here(void *argument)
 {
     rd_making *m = argument;
-    m->result = carry_out(m);
+    note(m, carry_out(m));
     return NULL;
 }
 
@@ -172,77 +182,85 @@ static rondo_result begin_thread(rd_making *m)
     return rd_fail(RONDO_SYSTEM_ERROR, "no thread to make a communicator with: %s", strerror(error));
 }
 
-/* One that blocks is done: the handle stays, or goes. Returns its result. */
-static rondo_result conclude(rd_making *m)
-{
-    rondo_result result = m->result;
-    if (result == RONDO_SUCCESS) {
-        release(m);
-        return result;
-    }
-    rd_fail(result, "%s", m->why);
-    give_up(m);
-    return result;
-}
-
-/* A join that waits, a background's, and what is alone go here; the others wait for one another, and get a thread. */
+/* Joins have their background, what is alone is done here; the others wait for one another, and get a thread. */
 static rondo_result begin(rd_making *m, bool alone)
 {
-    if (m->how == RD_MAKE_JOIN || (alone && m->blocking)) {
-        m->result = carry_out(m);
-        return m->blocking ? RONDO_SUCCESS : m->result;
+    if (m->how != RD_MAKE_JOIN && !(alone && m->blocking)) return begin_thread(m);
+    return carry_out(m);
+}
+
+/* true: it is made, or has failed; once another one `failed` it has to. */
+static bool look_at_join(rd_making *m, const rd_making *failed)
+{
+    if (m->result != RONDO_SUCCESS) return true;
+    rondo_result state = rd_shim_state(m->comm);
+    if (state == RONDO_IN_PROGRESS) {
+        if (failed) rondo_comm_abort_because(m->comm->inner, failed->why);
+        return false;
     }
-    return begin_thread(m);
+    if (state != RONDO_SUCCESS) note(m, rd_fail(state, "%s", rondo_last_error(m->comm->inner)));
+    return true;
+}
+
+/* Until all joins of the list are made, or one has failed and taken the others with it. */
+static const rd_making *await_joins(rd_making *list, const rd_making *failed)
+{
+    for (bool left = true; left;) {
+        left = false;
+        for (rd_making *m = list; m; m = m->next) {
+            if (m->how != RD_MAKE_JOIN) continue;
+            left |= !look_at_join(m, failed);
+            if (!failed && m->result != RONDO_SUCCESS) failed = m;
+        }
+        if (left) nanosleep(&(struct timespec){0, LOOK_NS}, NULL);
+    }
+    return failed;
+}
+
+/* What blocks is done, or has failed, when this returns. Of joins all handles go with one that failed. */
+static rondo_result conclude(rd_making *list, const rd_making *failed)
+{
+    failed = await_joins(list, failed);
+    for (rd_making *m = list; m; m = m->next) {
+        if (m->threaded) pthread_join(m->thread, NULL);
+        if (!failed && m->result != RONDO_SUCCESS) failed = m;
+    }
+    rondo_result result = failed ? rd_fail(failed->result, "%s", failed->why) : RONDO_SUCCESS;
+    for (rd_making *next; list; list = next) {
+        next = list->next;
+        bool stays = list->result == RONDO_SUCCESS && !(failed && list->how == RD_MAKE_JOIN);
+        if (stays)
+            release(list);
+        else
+            give_up(list);
+    }
+    return result;
 }
 
 rondo_result rd_makings_run(rd_making *list)
 {
-    rondo_result result = RONDO_SUCCESS;
     bool alone = list && !list->next, background = false;
-    rd_making *blocking = NULL;
+    rd_making *ours = NULL; /* to conclude; what goes on in the background is not */
+    const rd_making *failed = NULL;
     for (rd_making *next; list; list = next) {
         next = list->next;
-        bool waits = list->blocking, detached = !waits && list->how != RD_MAKE_JOIN;
-        rondo_result begun = result == RONDO_SUCCESS ? begin(list, alone) : result;
-        background |= !waits;
-        if (begun != RONDO_SUCCESS) {
-            result = begun;
-            give_up(list);
-        } else if (waits) {
-            list->next = blocking;
-            blocking = list;
-        } else if (!detached) {
-            release(list);
+        bool blocking = list->blocking, threads = !blocking && list->how != RD_MAKE_JOIN;
+        rondo_result begun = failed ? failed->result : begin(list, alone);
+        if (begun == RONDO_SUCCESS && !blocking) {
+            background = true;
+            if (!threads) release(list);
+            continue;
         }
+        note(list, begun);
+        if (!failed && begun != RONDO_SUCCESS) failed = list;
+        list->next = ours;
+        ours = list;
     }
-    for (rd_making *next; blocking; blocking = next) {
-        next = blocking->next;
-        if (blocking->threaded) pthread_join(blocking->thread, NULL);
-        rondo_result one = conclude(blocking);
-        if (result == RONDO_SUCCESS) result = one;
-    }
+    rondo_result result = conclude(ours, failed);
     return result == RONDO_SUCCESS && background ? RONDO_IN_PROGRESS : result;
 }
 
 /* ---- Joining ---- */
-
-/* What the library's own group has joined is made. */
-void rd_makings_settle(rd_making **list)
-{
-    while (*list) {
-        rd_making *m = *list;
-        if (!m->joined) {
-            list = &m->next;
-            continue;
-        }
-        *list = m->next;
-        if (!rd_shim_made(m->comm, m->joined, RONDO_SUCCESS)) {
-            rondo_comm_destroy(m->joined);
-            rd_shim_free(m->comm);
-        }
-        release(m);
-    }
-}
 
 /* Handed over: kept by the group, or run now. */
 static rondo_result submit(rd_making *m)
@@ -250,8 +268,7 @@ static rondo_result submit(rd_making *m)
     *m->out = m->comm;
     if (!rd_shim_grouped()) return rd_makings_run(m);
     rd_shim_keep_making(m);
-    if (m->how != RD_MAKE_JOIN || !m->blocking) return RONDO_SUCCESS;
-    return rondo_init_rank(&m->joined, m->comm->size, m->id, m->comm->rank, &m->config);
+    return RONDO_SUCCESS;
 }
 
 /* NULL: last error set. */
@@ -286,7 +303,7 @@ static rondo_result join(ncclComm_t *out, int size, const ncclUniqueId *id, int 
     m->config = (rondo_config)RONDO_CONFIG_INIT;
     m->config.timeout_s = CALL_TIMEOUT_S;
     m->config.allow_overlap = 1;
-    m->config.background = !blocking;
+    m->config.background = 1;
     m->config.device = device;
     m->comm = rd_shim_new(rank, size, blocking, device);
     if (m->comm) return submit(m);

@@ -58,17 +58,20 @@ struct ncclComm {
  * and of the process; a group that is open will not run. */
 ncclResult_t rd_shim_result(const char *function, rondo_result result);
 
-/* A new handle, known from now on; NULL: no memory, last error set. */
+/* A new handle, known from now on, and held by its maker; NULL: no memory, last error set. */
 ncclComm_t rd_shim_new(int rank, int size, int blocking, int device);
 /* Frees one that nobody is inside and that has no communicator. */
 void rd_shim_free(ncclComm_t comm);
+/* By its maker, instead of leaving: no handle any more, and freed with its communicator; unless someone has taken it. */
+void rd_shim_withdraw(ncclComm_t comm);
 /* RONDO_INVALID_ARGUMENT: this is no handle. Until rd_shim_leave it stays. */
 rondo_result rd_shim_hold(ncclComm_t comm);
 /* The same, and it is ready for calls. */
 rondo_result rd_shim_enter(ncclComm_t comm);
 void rd_shim_leave(ncclComm_t comm);
-/* Ends the calls on it; when this returns all others that held it have left. By one who holds it. */
-rondo_result rd_shim_interrupt(ncclComm_t comm);
+/* Ends the calls on it, here and elsewhere with these words; when this returns all others that held it have left. By one
+ * who holds it. */
+rondo_result rd_shim_interrupt(ncclComm_t comm, const char *why);
 /* Makes the handle unknown; `aborts` ends the calls on it. The caller owns it then, when all others have left; false: a
  * thread that makes it does. */
 rondo_result rd_shim_take(ncclComm_t comm, bool aborts, bool *taken);
@@ -94,16 +97,13 @@ typedef struct rd_making {
     int *exclude, excluded;
     bool aborts; /* the calls on the parent, first */
     bool blocking;
-    rondo_comm *joined; /* by the library's group */
     pthread_t thread;
     bool threaded;
     rondo_result result;
     char why[RD_ERROR_BYTES];
 } rd_making;
 
-/* After the library's group: those that it joined have their handle, and leave the list. */
-void rd_makings_settle(rd_making **list);
-/* All of them, after the group, and frees them. RONDO_IN_PROGRESS: some go on in the background. */
+/* All of them, and frees them. RONDO_IN_PROGRESS: some go on in the background. */
 rondo_result rd_makings_run(rd_making *list);
 /* Without having made anything. */
 void rd_makings_drop(rd_making *list);

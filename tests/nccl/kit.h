@@ -12,6 +12,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <time.h>
 
 #define RANKS 3
@@ -84,9 +85,53 @@ static inline int world_close(void **state)
     return 0;
 }
 
+/* Ranks r of n in one thread: a group of inits. */
+static inline void init_ranks(ncclComm_t *comms, int n)
+{
+    ncclUniqueId id;
+    OK(ncclGetUniqueId(&id));
+    OK(ncclGroupStart());
+    for (int r = 0; r < n; r++) OK(ncclCommInitRank(&comms[r], n, id, r));
+    OK(ncclGroupEnd());
+}
+
+static inline void destroy_all(const ncclComm_t *comms, int n)
+{
+    for (int r = 0; r < n; r++) OK(ncclCommDestroy(comms[r]));
+}
+
+/* It works: the sum of all ranks' numbers. */
+static inline void use(const ncclComm_t *comms, int n)
+{
+    int value[RANKS];
+    OK(ncclGroupStart());
+    for (int r = 0; r < n; r++) {
+        value[r] = 1 << r;
+        OK(ncclAllReduce(&value[r], &value[r], 1, ncclInt, ncclSum, comms[r], NULL));
+    }
+    OK(ncclGroupEnd());
+    for (int r = 0; r < n; r++) assert_int_equal(value[r], (1 << n) - 1);
+}
+
+static inline void expect_rank(ncclComm_t comm, int rank, int size)
+{
+    int is = -1, of = -1;
+    OK(ncclCommUserRank(comm, &is));
+    OK(ncclCommCount(comm, &of));
+    assert_int_equal(is, rank);
+    assert_int_equal(of, size);
+}
+
 static inline void pause_ms(int ms)
 {
     nanosleep(&(struct timespec){ms / 1000, ms % 1000 * 1000000L}, NULL);
+}
+
+static inline double seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
 #endif
