@@ -106,7 +106,7 @@ typedef struct rondo_stream rondo_stream;
 typedef struct rondo_config {
     size_t size;           /* sizeof(rondo_config): lets later versions add fields */
     double timeout_s;      /* RONDO_TIMEOUT: seconds that start-up and each call may take (600); > 0 */
-    double slow_warning_s; /* RONDO_SLOW_WARNING: a call longer than this warns once (10); > 0 */
+    double slow_warning_s; /* RONDO_SLOW_WARNING: a start or call longer than this warns once (10); > 0 */
     int device;            /* RONDO_DEVICE: the GPU that this rank uses, by its number in this process;
                               RONDO_DEVICE_AUTO: the one current in the calling thread, if any; RONDO_DEVICE_HOST: none */
     int channels;          /* RONDO_CHANNELS: parallel rings, 1 to 8; 0: as many as the networks are good for */

@@ -80,6 +80,30 @@ static int in_the_background(void)
     return state || ncclCommDestroy(comm);
 }
 
+/* Ranks `from` to `to` of 4 begin; nobody else comes, and so they give up after half a second. */
+static int some_of_4(int from, int to)
+{
+    ncclUniqueId id;
+    ncclComm_t comms[4];
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    if (ncclGetUniqueId(&id)) return 1;
+    for (int r = from; r <= to; r++)
+        if (ncclCommInitRankConfig(&comms[r], 4, id, r, &config) != ncclInProgress) return 2;
+    pause_ms(500);
+    for (int r = from; r <= to; r++)
+        if (ncclCommAbort(comms[r])) return 3;
+    return 0;
+}
+static int first_and_second_of_4(void)
+{
+    return some_of_4(0, 1);
+}
+static int last_of_4(void)
+{
+    return some_of_4(3, 3);
+}
+
 static int no_interface(void)
 {
     ncclUniqueId id;
@@ -178,6 +202,21 @@ static void blocking_and_interfaces(void **state)
     RUN(two_ranks, "NCCL_SOCKET_IFNAME==no-such-card", "RONDO_INTERFACE=lo");
 }
 
+/* By the process that they come to, or by who does not find it, once each. */
+static void a_start_that_waits_says_for_whom(void **state)
+{
+    (void)state;
+    RUN(first_and_second_of_4, "RONDO_SLOW_WARNING=0.2");
+    expect_said("WARN: the start has not completed in 0.2 s: 2 of 4 joined; missing: ranks 2, 3; ", 1);
+    expect_said("\n", 1);
+    RUN(last_of_4, "RONDO_SLOW_WARNING=0.2", "NCCL_COMM_ID=127.0.0.1:9"); /* where nobody listens */
+    expect_said("WARN: rank 3 has not reached rank 0 in 0.2 s, at any of its addresses: ", 1);
+    expect_said("127.0.0.1:9: Connection refused", 1);
+    expect_said("\n", 1);
+    RUN(two_ranks, "RONDO_SLOW_WARNING=0.2");
+    assert_string_equal(said, "");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -188,6 +227,7 @@ int main(void)
         cmocka_unit_test(blocking_and_interfaces),
         cmocka_unit_test(rdma),
         cmocka_unit_test(a_meeting_point),
+        cmocka_unit_test(a_start_that_waits_says_for_whom),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@
     SETTING(timeout_s, "RONDO_TIMEOUT", SECONDS, "600", 0.001, 1e9, NULL,                                             \
             "seconds that start-up and each call may take")                                                           \
     SETTING(slow_warning_s, "RONDO_SLOW_WARNING", SECONDS, "10", 0.001, 1e9, NULL,                                    \
-            "a call longer than this warns once")                                                                     \
+            "a start or a call longer than this warns once")                                                                     \
     SETTING(debug, "RONDO_DEBUG", CHOICE, "WARN", 0, 0, "NONE|WARN|INFO|TRACE",                                       \
             "how much is said on standard error")                                                                     \
     SETTING(device, "RONDO_DEVICE", NUMBER, "auto", -2, 1023, "auto|host",                                            \

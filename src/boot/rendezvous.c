@@ -53,6 +53,7 @@ struct rd_board {
     int seated, joined;   /* now; ever */
     entry *entries[BUCKETS];
     rd_timer timer; /* of the gather: the earliest deadline of those who wait */
+    rd_timer slow;  /* of the gather: when to warn that it waits */
     bool gathering;
     char name[RD_TABLE_KEY + 1]; /* of the gather */
     size_t each;                 /* bytes a rank */
@@ -132,6 +133,7 @@ static void answer_failure(rd_client *client, rondo_result result, const char *t
 static void end_gather(rd_board *board)
 {
     rd_timer_clear(&board->timer);
+    rd_timer_clear(&board->slow);
     board->gathering = false;
     board->arrived = 0;
     rd_blob_drop(board->values);
@@ -154,21 +156,35 @@ static void fail_board(rd_board *board, rondo_result result, const char *text)
 
 /* ---- Gathers ---- */
 
+/* Which ranks the gather waits for. */
+static void say_awaited(const rd_board *board, char *text, size_t bytes)
+{
+    append(text, bytes, "%d of %d joined; ", board->joined, board->world);
+    if (board->joined < board->world) {
+        append(text, bytes, "missing: ");
+        list_ranks(board, is_missing, text, bytes);
+        append(text, bytes, "; are they started, with the same key, and can they reach the root? RONDO_TIMEOUT sets the limit");
+    } else {
+        append(text, bytes, "waiting at \"%s\" for ", board->name);
+        list_ranks(board, is_late, text, bytes);
+    }
+    if (board->refused[0]) append(text, bytes, " (%s)", board->refused);
+}
+
 static void gather_overdue(rd_timer *timer)
 {
     rd_board *board = RD_CONTAINER(timer, rd_board, timer);
-    char text[RD_TABLE_TEXT] = "";
-    append(text, sizeof text, "the start timed out: %d of %d joined; ", board->joined, board->world);
-    if (board->joined < board->world) {
-        append(text, sizeof text, "missing: ");
-        list_ranks(board, is_missing, text, sizeof text);
-        append(text, sizeof text, "; are they started, with the same key, and can they reach the root? RONDO_TIMEOUT sets the limit");
-    } else {
-        append(text, sizeof text, "waiting at \"%s\" for ", board->name);
-        list_ranks(board, is_late, text, sizeof text);
-    }
-    if (board->refused[0]) append(text, sizeof text, " (%s)", board->refused);
+    char text[RD_TABLE_TEXT] = "the start timed out: ";
+    say_awaited(board, text, sizeof text);
     fail_board(board, RONDO_TIMEOUT, text);
+}
+
+static void gather_slow(rd_timer *timer)
+{
+    rd_board *board = RD_CONTAINER(timer, rd_board, slow);
+    char text[RD_TABLE_TEXT] = "";
+    say_awaited(board, text, sizeof text);
+    rd_log(RD_LOG_WARN, "the start has not completed in %.3g s: %s", rd_service->slow_warning_s, text);
 }
 
 static void check_same_gather(rd_board *board, const rd_client *client, const char *name, size_t each)
@@ -191,6 +207,7 @@ static void begin_gather(rd_board *board, const char *name, size_t each)
     board->gathering = true;
     board->values = whole <= RD_TABLE_GATHER_BYTES ? rd_blob_new(RD_TABLE_VALUE, whole) : NULL;
     if (!board->values) fail_board(board, RONDO_SYSTEM_ERROR, "the table has no memory for a gather of this size");
+    rd_timer_set(&board->slow, rd_deadline(rd_service->slow_warning_s), gather_slow);
 }
 
 static void gather(rd_board *board, rd_client *client, uint64_t ms_left, const char *name, const unsigned char *value,
@@ -252,6 +269,7 @@ static void free_board(rd_board *board)
     while (*place != board) place = &(*place)->next;
     *place = board->next;
     rd_timer_clear(&board->timer);
+    rd_timer_clear(&board->slow);
     rd_blob_drop(board->values);
     for (int i = 0; i < BUCKETS; i++)
         while (board->entries[i]) {

@@ -319,6 +319,7 @@ rondo_result rd_service_start_at(const rd_settings *settings, int port)
         result = rd_door_listen(NULL, port, NULL);
     }
     if (result == RONDO_SUCCESS && settings->require_key) rd_service->require_key = true;
+    if (result == RONDO_SUCCESS) rd_service->slow_warning_s = settings->slow_warning_s;
 unlock:
     rd_service_unlock();
     return result;

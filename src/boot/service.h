@@ -99,6 +99,7 @@ struct rd_service {
     char unix_name[RD_UNIX_NAME];
     int tcp_port;
     bool require_key;
+    double slow_warning_s; /* after which a start that waits for ranks says for which; of the latest settings */
     struct rd_listener *listeners;
     rd_timer door_pause;
     rd_watch dump; /* -1: no listener */

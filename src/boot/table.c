@@ -2,6 +2,7 @@
 #include "boot/boot.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status.h"
 #include "boot/dial.h"
 #include "boot/frames.h"
@@ -113,22 +114,50 @@ static enum rd_dialed try_root(search *s, const rd_job *job, int root)
     return RD_DIAL_ELSEWHERE;
 }
 
-static rondo_result not_found(const search *s, const rd_job *job, double seconds)
+#define TRIED_BYTES (RD_ERROR_BYTES - 256)
+
+static void say_tried(const search *s, const rd_job *job, char tried[TRIED_BYTES])
 {
-    char tried[RD_ERROR_BYTES - 256] = "";
+    tried[0] = 0;
     for (int i = 0; i < job->roots; i++) {
         size_t have = strlen(tried);
-        snprintf(tried + have, sizeof tried - have, "%s%s", i ? "; " : "",
+        snprintf(tried + have, TRIED_BYTES - have, "%s%s", i ? "; " : "",
                  s->reasons[i][0] ? s->reasons[i] : job->root[i]);
     }
+}
+
+static rondo_result not_found(const search *s, const rd_job *job, double seconds)
+{
+    char tried[TRIED_BYTES];
+    say_tried(s, job, tried);
     return rd_fail(RONDO_TIMEOUT, "rank %d did not reach rank 0 within %.3g s, at any of its addresses: %s", job->rank,
                    seconds, tried);
+}
+
+/* Round and round, until one of the addresses answers or the time is up. */
+static enum rd_dialed find_root(search *s, const rd_job *job, const rd_settings *settings)
+{
+    double seconds = (double)(s->dialing.deadline - rd_now()) * 1e-9;
+    int64_t warn_at = rd_deadline(settings->slow_warning_s);
+    for (int round = 0;; round++) {
+        enum rd_dialed dialed = RD_DIAL_ELSEWHERE;
+        for (int root = 0; root < job->roots && dialed == RD_DIAL_ELSEWHERE; root++) dialed = try_root(s, job, root);
+        if (dialed != RD_DIAL_ELSEWHERE) return dialed;
+        s->result = rd_dial_pause(&s->dialing, round);
+        if (s->result == RONDO_TIMEOUT) s->result = not_found(s, job, seconds);
+        if (s->result != RONDO_SUCCESS) return RD_DIAL_FAILED;
+        if (rd_now() < warn_at) continue;
+        char tried[TRIED_BYTES];
+        say_tried(s, job, tried);
+        rd_log(RD_LOG_WARN, "rank %d has not reached rank 0 in %.3g s, at any of its addresses: %s", job->rank,
+               settings->slow_warning_s, tried);
+        warn_at = INT64_MAX;
+    }
 }
 
 rondo_result rd_table_open(rd_table **table, const rd_job *job, const rd_settings *settings, int64_t deadline,
                            const _Atomic int *stop)
 {
-    double seconds = (double)(deadline - rd_now()) * 1e-9;
     RD_TRY(rd_service_start(settings));
     if (job->is_root) RD_TRY(rd_serve_environment_job(job, settings));
     if (job->roots < 1) return rd_fail(RONDO_INVALID_ARGUMENT, "the job names no address of its rank 0");
@@ -149,16 +178,7 @@ rondo_result rd_table_open(rd_table **table, const rd_job *job, const rd_setting
     begin(t);
     s->dialing.go_on = go_on;
     s->dialing.context = t;
-    enum rd_dialed dialed = RD_DIAL_ELSEWHERE;
-    for (int round = 0; dialed == RD_DIAL_ELSEWHERE; round++) {
-        for (int root = 0; root < job->roots && dialed == RD_DIAL_ELSEWHERE; root++) dialed = try_root(s, job, root);
-        if (dialed != RD_DIAL_ELSEWHERE) break;
-        s->result = rd_dial_pause(&s->dialing, round);
-        if (s->result == RONDO_SUCCESS) continue;
-        if (s->result == RONDO_TIMEOUT) s->result = not_found(s, job, seconds);
-        break;
-    }
-    rondo_result result = dialed == RD_DIALED ? RONDO_SUCCESS : s->result;
+    rondo_result result = find_root(s, job, settings) == RD_DIALED ? RONDO_SUCCESS : s->result;
     free(s);
     if (result != RONDO_SUCCESS) {
         free(t);
