@@ -297,6 +297,29 @@ static void mistakes_are_named(void **state)
     ALL(ncclAllReduce(w->send[r], w->recv[r], 1, ncclFloat, ncclSum, w->comm[r], NULL)); /* none of it did harm */
 }
 
+/* Where there is no memory; but what a rank does not use may be anything. */
+static void wild_pointers_are_named(void **state)
+{
+    world *w = *state;
+    void *wild = (void *)(uintptr_t)0x10;
+    float *s = w->send[0], *d = w->recv[0];
+    ncclComm_t c = w->comm[0];
+    REFUSED(ncclInvalidArgument, "ncclAllReduce: sendbuff is 0x10", ncclAllReduce(wild, d, 1, ncclFloat, ncclSum, c, NULL));
+    REFUSED(ncclInvalidArgument, "ncclAllReduce: recvbuff is 0x10", ncclAllReduce(s, wild, 1, ncclFloat, ncclSum, c, NULL));
+    REFUSED(ncclInvalidArgument, "ncclBcast: sendbuff is 0x10", ncclBcast(wild, 1, ncclFloat, 0, c, NULL));
+    REFUSED(ncclInvalidArgument, "ncclScatter: recvbuff is 0x10", ncclScatter(s, wild, 1, ncclFloat, 1, c, NULL));
+    REFUSED(ncclInvalidArgument, "ncclGather: recvbuff is 0x10", ncclGather(s, wild, 1, ncclFloat, 0, c, NULL));
+    REFUSED(ncclInvalidArgument, "ncclSend: sendbuff is 0x10", ncclSend(wild, 1, ncclFloat, 1, c, NULL));
+    REFUSED(ncclInvalidArgument, "ncclRecv: recvbuff is 0x10", ncclRecv(wild, 1, ncclFloat, 1, c, NULL));
+    world_fill(w);
+    ALL(ncclAllReduce(wild, wild, 0, ncclFloat, ncclSum, w->comm[r], NULL));
+    ALL(ncclBroadcast(r ? wild : w->send[0], w->recv[r], 1, ncclFloat, 0, w->comm[r], NULL));
+    ALL(ncclReduce(w->send[r], r ? wild : w->recv[0], 1, ncclFloat, ncclSum, 0, w->comm[r], NULL));
+    ALL(ncclGather(w->send[r], r ? wild : w->recv[0], 1, ncclFloat, 0, w->comm[r], NULL));
+    ALL(ncclScatter(r ? wild : w->send[0], w->recv[r], 1, ncclFloat, 0, w->comm[r], NULL));
+    for (int r = 0; r < RANKS; r++) assert_true(w->recv[r][0] == element(0, (size_t)r));
+}
+
 /* Another program's profiler defines the name and calls this one. */
 static void the_other_names_do_the_same(void **state)
 {
@@ -329,6 +352,7 @@ int main(void)
         cmocka_unit_test(groups_nest_and_a_refused_call_stops_all),
         cmocka_unit_test(a_group_can_be_dropped),
         cmocka_unit_test(mistakes_are_named),
+        cmocka_unit_test(wild_pointers_are_named),
         cmocka_unit_test(the_other_names_do_the_same),
     };
     return cmocka_run_group_tests(tests, world_open, world_close);

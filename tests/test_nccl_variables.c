@@ -108,7 +108,18 @@ static int no_interface(void)
 {
     ncclUniqueId id;
     if (ncclGetUniqueId(&id) == ncclSuccess) return 1;
-    return strstr(ncclGetLastError(NULL), "no-such-card") ? 0 : 2;
+    return strstr(ncclGetLastError(NULL), "NCCL_SOCKET_IFNAME==no-such-card") ? 0 : 2;
+}
+
+/* It needs shared memory, which there is not: for a reason that the user gave under the other name. */
+static int no_flat(void)
+{
+    ncclComm_t comms[2];
+    if (ncclCommInitAll(comms, 2, NULL) == ncclSuccess) return 1;
+    const char *why = ncclGetLastError(NULL), *set = "(RONDO_TRANSPORT: as NCCL_SHM_DISABLE=1 has it)";
+    fprintf(stderr, "%s\n", why);
+    const char *at = strstr(why, set);
+    return at && !strstr(at + 1, set) ? 0 : 2;
 }
 
 static int another_level(void)
@@ -200,6 +211,7 @@ static void blocking_and_interfaces(void **state)
     RUN(in_the_background, "NCCL_COMM_BLOCKING=0");
     RUN(no_interface, "NCCL_SOCKET_IFNAME==no-such-card");
     RUN(two_ranks, "NCCL_SOCKET_IFNAME==no-such-card", "RONDO_INTERFACE=lo");
+    RUN(no_flat, "NCCL_SHM_DISABLE=1", "RONDO_ALGO=flat");
 }
 
 /* By the process that they come to, or by who does not find it, once each. */

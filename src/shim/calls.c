@@ -5,13 +5,24 @@
  */
 #include "shim/shim.h"
 
-/* After success the communicator is held until finish. */
-static rondo_result begin(ncclComm_t comm, cudaStream_t stream, const void *send, const void *recv, rondo_stream **on)
+#include "base/process.h"
+
+/* No memory at all, where a host's call would crash; of GPUs' memory the library knows. count 0: nothing is touched. */
+static rondo_result check_buffer(const char *name, const void *buffer, size_t count)
 {
-    RD_TRY(rd_shim_enter(comm));
-    rondo_result result = rd_shim_stream(stream, comm, send, recv, on);
-    if (result != RONDO_SUCCESS) rd_shim_leave(comm);
-    return result;
+    if (!buffer || !count || rd_is_readable(buffer, 1)) return RONDO_SUCCESS; /* the library knows when NULL is wrong */
+    return rd_fail(RONDO_INVALID_ARGUMENT, "%s is %p, where there is no memory; was it freed?", name, buffer);
+}
+
+/* NULL: a buffer that this rank does not use. */
+static rondo_result prepare(ncclComm_t comm, cudaStream_t stream, const void *send, const void *recv, size_t count,
+                            rondo_stream **on)
+{
+    if (!rd_shim_on_gpu(comm)) {
+        RD_TRY(check_buffer("sendbuff", send, count));
+        RD_TRY(check_buffer("recvbuff", recv, count));
+    }
+    return rd_shim_stream(stream, comm, send, recv, on);
 }
 
 static ncclResult_t finish(const char *function, ncclComm_t comm, rondo_result result)
@@ -20,21 +31,25 @@ static ncclResult_t finish(const char *function, ncclComm_t comm, rondo_result r
     return rd_shim_result(function, result);
 }
 
-/* Makes `call`, which may use `inner` and `on`. */
-#define RD_CALL(function, send, recv, comm, stream, call)                                                              \
+/* Makes `call`, which may use `inner` and `on`; send and recv, NULL where this rank does not use them, may ask for its
+ * `rank`. */
+#define RD_CALL(function, send, recv, count, comm, stream, call)                                                       \
     do {                                                                                                               \
         rondo_stream *on = NULL;                                                                                       \
-        rondo_result begun = begin(comm, stream, send, recv, &on);                                                     \
+        rondo_result begun = rd_shim_enter(comm);                                                                      \
         if (begun != RONDO_SUCCESS) return rd_shim_result(function, begun);                                            \
         rondo_comm *inner = (comm)->inner;                                                                             \
-        return finish(function, comm, call);                                                                           \
+        int rank = (comm)->rank;                                                                                       \
+        (void)rank;                                                                                                    \
+        begun = prepare(comm, stream, send, recv, count, &on);                                                         \
+        return finish(function, comm, begun == RONDO_SUCCESS ? (call) : begun);                                        \
     } while (0)
 
 RD_NCCL(ncclAllReduce);
 ncclResult_t ncclAllReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    RD_CALL("ncclAllReduce", sendbuff, recvbuff, comm, stream,
+    RD_CALL("ncclAllReduce", sendbuff, recvbuff, count, comm, stream,
             rondo_all_reduce(sendbuff, recvbuff, count, (rondo_dtype)datatype, (rondo_op)op, inner, on));
 }
 
@@ -42,7 +57,7 @@ RD_NCCL(ncclReduceScatter);
 ncclResult_t ncclReduceScatter(const void *sendbuff, void *recvbuff, size_t recvcount, ncclDataType_t datatype,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
-    RD_CALL("ncclReduceScatter", sendbuff, recvbuff, comm, stream,
+    RD_CALL("ncclReduceScatter", sendbuff, recvbuff, recvcount, comm, stream,
             rondo_reduce_scatter(sendbuff, recvbuff, recvcount, (rondo_dtype)datatype, (rondo_op)op, inner, on));
 }
 
@@ -50,7 +65,7 @@ RD_NCCL(ncclAllGather);
 ncclResult_t ncclAllGather(const void *sendbuff, void *recvbuff, size_t sendcount, ncclDataType_t datatype,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    RD_CALL("ncclAllGather", sendbuff, recvbuff, comm, stream,
+    RD_CALL("ncclAllGather", sendbuff, recvbuff, sendcount, comm, stream,
             rondo_all_gather(sendbuff, recvbuff, sendcount, (rondo_dtype)datatype, inner, on));
 }
 
@@ -58,7 +73,7 @@ RD_NCCL(ncclBroadcast);
 ncclResult_t ncclBroadcast(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    RD_CALL("ncclBroadcast", sendbuff, recvbuff, comm, stream,
+    RD_CALL("ncclBroadcast", rank == root ? sendbuff : NULL, recvbuff, count, comm, stream,
             rondo_broadcast(sendbuff, recvbuff, count, (rondo_dtype)datatype, root, inner, on));
 }
 
@@ -66,7 +81,7 @@ RD_NCCL(ncclBcast);
 ncclResult_t ncclBcast(void *buff, size_t count, ncclDataType_t datatype, int root, ncclComm_t comm,
                        cudaStream_t stream)
 {
-    RD_CALL("ncclBcast", buff, buff, comm, stream,
+    RD_CALL("ncclBcast", buff, buff, count, comm, stream,
             rondo_broadcast(buff, buff, count, (rondo_dtype)datatype, root, inner, on));
 }
 
@@ -74,7 +89,7 @@ RD_NCCL(ncclReduce);
 ncclResult_t ncclReduce(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclRedOp_t op,
                         int root, ncclComm_t comm, cudaStream_t stream)
 {
-    RD_CALL("ncclReduce", sendbuff, recvbuff, comm, stream,
+    RD_CALL("ncclReduce", sendbuff, rank == root ? recvbuff : NULL, count, comm, stream,
             rondo_reduce(sendbuff, recvbuff, count, (rondo_dtype)datatype, (rondo_op)op, root, inner, on));
 }
 
@@ -82,7 +97,7 @@ RD_NCCL(ncclGather);
 ncclResult_t ncclGather(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                         ncclComm_t comm, cudaStream_t stream)
 {
-    RD_CALL("ncclGather", sendbuff, recvbuff, comm, stream,
+    RD_CALL("ncclGather", sendbuff, rank == root ? recvbuff : NULL, count, comm, stream,
             rondo_gather(sendbuff, recvbuff, count, (rondo_dtype)datatype, root, inner, on));
 }
 
@@ -90,7 +105,7 @@ RD_NCCL(ncclScatter);
 ncclResult_t ncclScatter(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, int root,
                          ncclComm_t comm, cudaStream_t stream)
 {
-    RD_CALL("ncclScatter", sendbuff, recvbuff, comm, stream,
+    RD_CALL("ncclScatter", rank == root ? sendbuff : NULL, recvbuff, count, comm, stream,
             rondo_scatter(sendbuff, recvbuff, count, (rondo_dtype)datatype, root, inner, on));
 }
 
@@ -98,7 +113,7 @@ RD_NCCL(ncclAlltoAll);
 ncclResult_t ncclAlltoAll(const void *sendbuff, void *recvbuff, size_t count, ncclDataType_t datatype, ncclComm_t comm,
                           cudaStream_t stream)
 {
-    RD_CALL("ncclAlltoAll", sendbuff, recvbuff, comm, stream,
+    RD_CALL("ncclAlltoAll", sendbuff, recvbuff, count, comm, stream,
             rondo_all_to_all(sendbuff, recvbuff, count, (rondo_dtype)datatype, inner, on));
 }
 
@@ -136,7 +151,7 @@ RD_NCCL(ncclSend);
 ncclResult_t ncclSend(const void *sendbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    RD_CALL("ncclSend", sendbuff, NULL, comm, stream,
+    RD_CALL("ncclSend", sendbuff, NULL, count, comm, stream,
             rondo_send(sendbuff, count, (rondo_dtype)datatype, peer, inner, on));
 }
 
@@ -144,6 +159,6 @@ RD_NCCL(ncclRecv);
 ncclResult_t ncclRecv(void *recvbuff, size_t count, ncclDataType_t datatype, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    RD_CALL("ncclRecv", NULL, recvbuff, comm, stream,
+    RD_CALL("ncclRecv", NULL, recvbuff, count, comm, stream,
             rondo_recv(recvbuff, count, (rondo_dtype)datatype, peer, inner, on));
 }

@@ -32,28 +32,6 @@ static ncclResult_t translated(rondo_result result)
     }
 }
 
-/* Our names in a text are theirs, for a reader who has only those: rondo_all_reduce is ncclAllReduce. */
-static void translate_names(char *text)
-{
-    static const char *const others[][2] = {
-        {"rondo_op_create_scaled_sum", "ncclRedOpCreatePreMulSum"}, {"rondo_all_to_all", "ncclAlltoAll"},
-        {"RONDO_INT8", "ncclInt8"}, {"RONDO_FLOAT8E5M2", "ncclFloat8e5m2"}, {"RONDO_SUM", "ncclSum"}, {"RONDO_AVG", "ncclAvg"}};
-    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
-        for (char *at; (at = strstr(text, others[i][0]));) {
-            size_t ours = strlen(others[i][0]), theirs = strlen(others[i][1]);
-            memmove(at + theirs, at + ours, strlen(at + ours) + 1); /* none is longer */
-            memcpy(at, others[i][1], theirs);
-        }
-    for (char *at = text; (at = strstr(at, "rondo_"));) {
-        char *to = at + 4;
-        memcpy(at, "nccl", 4);
-        for (at += 5; *at == '_' || (*at >= 'a' && *at <= 'z'); at++)
-            if (*at != '_') *to++ = at[-1] == '_' ? (char)(*at - 'a' + 'A') : *at;
-        memmove(to, at, strlen(at) + 1);
-        at = to;
-    }
-}
-
 /* "rondo_all_reduce: count is ..." is for a reader who wrote ncclAllReduce. */
 static void rename_caller(const char *function, rondo_result result)
 {
@@ -62,7 +40,7 @@ static void rename_caller(const char *function, rondo_result result)
     bool named = strncmp(text, "rondo_", 6) == 0 && text[name] == ':';
     char kept[RD_ERROR_BYTES];
     snprintf(kept, sizeof kept, "%s", named ? text + name + 2 : text);
-    translate_names(kept);
+    rd_shim_translate(kept);
     if (strncmp(kept, function, strlen(function)) != 0)
         rd_fail(result, "%s: %s", function, kept);
     else
@@ -303,27 +281,21 @@ const char *ncclGetErrorString(ncclResult_t result)
     return rondo_result_string((int)result >= 0 && result < ncclNumResults ? (rondo_result)result : (rondo_result)-1);
 }
 
-/* Kept for this thread, since the one that it was copied from may fail again. */
-static const char *keep(const char *text)
-{
-    char *kept = rd_kept_text(text);
-    translate_names(kept);
-    return kept;
-}
-
 RD_NCCL(ncclGetLastError);
 const char *ncclGetLastError(ncclComm_t comm)
 {
-    const char *text = "";
+    char *text = rd_kept_text(""); /* for this thread, since the one that it is copied from may fail again */
     if (comm && rd_shim_hold(comm) == RONDO_SUCCESS) {
         rondo_result state = rd_shim_state(comm);
-        if (state != RONDO_SUCCESS && state != RONDO_IN_PROGRESS)
-            text = keep(comm->inner ? rondo_last_error(comm->inner) : comm->why);
+        if (state != RONDO_SUCCESS && state != RONDO_IN_PROGRESS) {
+            text = rd_kept_text(comm->inner ? rondo_last_error(comm->inner) : comm->why);
+            rd_shim_translate(text);
+        }
         rd_shim_leave(comm);
     }
     if (!*text) {
         pthread_mutex_lock(&lock);
-        text = keep(latest);
+        text = rd_kept_text(latest);
         pthread_mutex_unlock(&lock);
     }
     return text;

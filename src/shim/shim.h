@@ -10,6 +10,7 @@
  *   memory.c     memory, registrations, windows, operators
  *   stream.c     which stream of ours stands for a CUDA stream
  *   variables.c  NCCL_ environment variables
+ *   words.c      our names in errors are NCCL's
  *
  * A user of the public headers, and of base for errors, settings and the GPU.
  */
@@ -135,6 +136,7 @@ void rd_shim_forget_memory(ncclComm_t comm);
 
 /* ---- stream.c ---- */
 
+bool rd_shim_on_gpu(ncclComm_t comm);
 /* For a call with these buffers; NULL: it runs here. */
 rondo_result rd_shim_stream(cudaStream_t stream, ncclComm_t comm, const void *send, const void *recv,
                             rondo_stream **on);
@@ -153,7 +155,14 @@ void rd_shim_variables(void);
 int rd_shim_blocks(void);
 /* NCCL_COMM_ID: where rank 0 listens; NULL: it is not set. */
 const char *rd_shim_meeting_point(void);
+/* The next NCCL_ variable from the *i-th on, which it moves on, that gave one of our settings its value: its name. NULL:
+ * no further one. value: NULL where the two have one notation, else what it is set to. */
+const char *rd_shim_followed(int *i, const char **ours, const char **value);
 /* NCCL_DEBUG, read again. */
 void rd_shim_debug(void);
+
+/* ---- words.c ---- */
+
+void rd_shim_translate(char text[RD_ERROR_BYTES]);
 
 #endif

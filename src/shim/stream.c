@@ -183,9 +183,14 @@ rondo_result rd_shim_follow(int device, cudaStream_t stream, cudaStream_t other)
     return result;
 }
 
+bool rd_shim_on_gpu(ncclComm_t comm)
+{
+    return comm->device >= 0 && rd_gpu_driver();
+}
+
 rondo_result rd_shim_stream(cudaStream_t stream, ncclComm_t comm, const void *send, const void *recv, rondo_stream **on)
 {
-    bool on_gpu = comm->device >= 0 && rd_gpu_driver();
+    bool on_gpu = rd_shim_on_gpu(comm);
     *on = NULL;
     if (!stream && on_gpu && (is_cudas(send) || is_cudas(recv))) stream = (cudaStream_t)RD_CU_STREAM_LEGACY;
     if (rd_shim_grouped()) RD_TRY(rd_shim_keep_party(comm, &stream));

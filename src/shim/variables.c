@@ -23,11 +23,13 @@ static bool is_on(const char *value)
     return *value && strcmp(value, "0") != 0;
 }
 
+static bool suggested; /* by the variable that is being followed */
+
 /* Kept for ever, as suggestions are. false: it is no value of the setting. */
 static bool suggest(const char *name, const char *value)
 {
     char *kept = strdup(value);
-    if (kept && rd_settings_suggest(name, kept)) return true;
+    if (kept && rd_settings_suggest(name, kept)) return suggested = true;
     free(kept);
     return false;
 }
@@ -183,11 +185,31 @@ static const struct {
     {"NCCL_BLOCKING_WAIT", of_others, NULL},
 };
 
+enum { VARIABLES = sizeof variables / sizeof *variables };
+
+static bool in_force[VARIABLES]; /* one of our settings has its value from it */
+
 static bool followed(const char *name, const char *value)
 {
-    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
-        if (strcmp(variables[i].name, name) == 0) return variables[i].follow(value, variables[i].ours);
+    for (int i = 0; i < VARIABLES; i++) {
+        if (strcmp(variables[i].name, name) != 0) continue;
+        suggested = false;
+        bool means = variables[i].follow(value, variables[i].ours);
+        in_force[i] = suggested && !rd_env(variables[i].ours);
+        return means;
+    }
     return false;
+}
+
+const char *rd_shim_followed(int *i, const char **ours, const char **value)
+{
+    while (*i < VARIABLES && !in_force[*i]) ++*i;
+    if (*i == VARIABLES) return NULL;
+    bool same = variables[*i].follow == as_it_is || variables[*i].follow == unless_negative ||
+                variables[*i].follow == rdma_devices;
+    *ours = variables[*i].ours;
+    *value = same ? NULL : rd_env(variables[*i].name);
+    return variables[(*i)++].name;
 }
 
 /* ---- All of them ---- */

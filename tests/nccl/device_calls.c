@@ -180,6 +180,7 @@ static void wrong_gpus(void)
     float *elsewhere, *here;
     CHECK(ncclCommInitAll(comms, 1, beyond) == ncclInvalidArgument);
     CHECK(strstr(ncclGetLastError(NULL), "63"));
+    CHECK(!strstr(ncclGetLastError(NULL), "RONDO"));
     CUDA(cudaGetDeviceCount(&count));
     if (count < 2) return;
     NCCL(ncclCommInitAll(comms, 2, two));
@@ -189,6 +190,7 @@ static void wrong_gpus(void)
     CUDA(cudaMalloc((void **)&here, sizeof(float)));
     CHECK(ncclAllReduce(elsewhere, here, 1, ncclFloat, ncclSum, comms[0], NULL) == ncclInvalidArgument);
     CHECK(strstr(ncclGetLastError(NULL), "memory of GPU 1"));
+    CHECK(strstr(ncclGetLastError(NULL), "where this device is current: 1"));
     CUDA(cudaFree(here));
     CUDA(cudaFree(elsewhere));
     close_pair(comms);
