@@ -170,6 +170,47 @@ static void debug_levels(void **state)
     assert_true(first && first > changed);
 }
 
+static void the_version_is_told(void **state)
+{
+    (void)state;
+    RUN(twice, "NCCL_DEBUG=VERSION");
+    expect_said("]: NCCL version 2.28.9, as Rondo 0.1.0 has it\n", 1);
+    expect_said("\n", 1);
+    RUN(two_ranks, "NCCL_DEBUG=INFO");
+    expect_said(" INFO: NCCL version 2.28.9", 1);
+}
+
+/* What a process writes goes to the file that is named for its host and its number. */
+static int into_a_file(void)
+{
+    char host[65] = "", name[256], text[256] = "";
+    if (two_ranks() || gethostname(host, sizeof host - 1)) return 1;
+    host[strcspn(host, ".")] = 0;
+    snprintf(name, sizeof name, "%s/of-%s-%d-%%x.log", getenv("TEST_FOLDER"), host, (int)getpid());
+    FILE *log = fopen(name, "r");
+    if (!log || !fgets(text, sizeof text, log) || fclose(log) || unlink(name)) return 2;
+    return strstr(text, "NCCL version 2.28.9") ? 0 : 3;
+}
+
+static void a_log_in_a_file(void **state)
+{
+    char folder[] = "/tmp/nccl-log-XXXXXX", name[128], where[64];
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    snprintf(name, sizeof name, "NCCL_DEBUG_FILE=%s/of-%%h-%%p-%%x.log", folder);
+    snprintf(where, sizeof where, "TEST_FOLDER=%s", folder);
+    RUN(into_a_file, name, where, "NCCL_DEBUG=VERSION");
+    assert_string_equal(said, "");
+    assert_int_equal(rmdir(folder), 0);
+    RUN(two_ranks, "NCCL_DEBUG_FILE=/no/such/folder/log");
+    expect_said("WARN: NCCL_DEBUG_FILE: /no/such/folder/log: No such file or directory", 1);
+    RUN(two_ranks, "NCCL_DEBUG_FILE=/no/such/folder/log", "RONDO_DEBUG=NONE");
+    assert_string_equal(said, "");
+    RUN(two_ranks, "NCCL_DEBUG=VERSION", "NCCL_DEBUG_FILE=stderr", "NCCL_DEBUG_SUBSYS=INIT,NET");
+    expect_said("NCCL version", 1);
+    expect_said("NCCL_DEBUG_SUBSYS=INIT,NET", 1);
+}
+
 static void ways_and_algorithms(void **state)
 {
     (void)state;
@@ -235,6 +276,8 @@ int main(void)
         cmocka_unit_test(nothing_is_said_of_nothing),
         cmocka_unit_test(what_means_nothing_here_is_said_once),
         cmocka_unit_test(debug_levels),
+        cmocka_unit_test(the_version_is_told),
+        cmocka_unit_test(a_log_in_a_file),
         cmocka_unit_test(ways_and_algorithms),
         cmocka_unit_test(blocking_and_interfaces),
         cmocka_unit_test(rdma),

@@ -7,8 +7,11 @@
 #include <unistd.h>
 
 static _Atomic int wanted = RD_LOG_WARN;
+static _Atomic int where = STDERR_FILENO;
 
 void rd_log_set(enum rd_log_level level) { atomic_store_explicit(&wanted, (int)level, memory_order_relaxed); }
+
+void rd_log_to(int fd) { atomic_store(&where, fd); }
 
 int rd_log_wants(enum rd_log_level level)
 {
@@ -17,10 +20,10 @@ int rd_log_wants(enum rd_log_level level)
 
 void rd_log(enum rd_log_level level, const char *format, ...)
 {
-    static const char *const names[] = {"", "WARN", "INFO", "TRACE"};
+    static const char *const names[] = {"", " WARN", " INFO", " TRACE"};
     char line[2304];
     if (!rd_log_wants(level)) return;
-    int head = snprintf(line, sizeof line, "rondo[%d] %s: ", (int)getpid(), names[level]);
+    int head = snprintf(line, sizeof line, "rondo[%d]%s: ", (int)getpid(), names[level]);
     va_list arguments;
     va_start(arguments, format);
     int body = vsnprintf(line + head, sizeof line - (size_t)head - 1, format, arguments);
@@ -28,5 +31,5 @@ void rd_log(enum rd_log_level level, const char *format, ...)
     size_t length = (size_t)head + (body < 0 ? 0 : (size_t)body);
     if (length > sizeof line - 2) length = sizeof line - 2;
     line[length++] = '\n';
-    if (write(STDERR_FILENO, line, length) < 0) return; /* nowhere to report it */
+    if (write(atomic_load(&where), line, length) < 0) return; /* nowhere to report it */
 }

@@ -295,6 +295,7 @@ static rondo_result join(ncclComm_t *out, int size, const ncclUniqueId *id, int 
                        "rank %d of %d: there must be at least 1 rank, and with %d ranks it is 0 to %d", rank, size,
                        size, size - 1);
     RD_TRY(read_config(config, rd_shim_blocks(), &blocking));
+    if (rank == 0) rd_shim_tell_version();
     rd_making *m = new_making(out);
     if (!m) return out ? RONDO_SYSTEM_ERROR : RONDO_INVALID_ARGUMENT;
     m->how = RD_MAKE_JOIN;

@@ -151,6 +151,8 @@ int rd_shim_current_device(void);
 
 /* Once: passes on what NCCL_ variables ask for, and says which mean nothing here. */
 void rd_shim_variables(void);
+/* Once, where NCCL_DEBUG asks for it. */
+void rd_shim_tell_version(void);
 /* NCCL_COMM_BLOCKING. */
 int rd_shim_blocks(void);
 /* NCCL_COMM_ID: where rank 0 listens; NULL: it is not set. */

@@ -8,15 +8,21 @@
 #include "base/env.h"
 #include "base/log.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <unistd.h>
 
 extern char **environ;
 
 static int blocks = 1;
 static const char *meeting_point;
+
+static bool version_asked;
+static char no_file[700]; /* why the log stays where it is */
 
 static bool is_on(const char *value)
 {
@@ -44,6 +50,7 @@ static bool level(const char *value, const char *ours)
                   {"ABORT", "WARN"}, {"INFO", "INFO"},    {"TRACE", "TRACE"}};
     for (size_t i = 0; i < sizeof levels / sizeof *levels; i++) {
         if (strcasecmp(value, levels[i].theirs) != 0) continue;
+        version_asked = i == 1;
         suggest(ours, levels[i].ours);
         return true;
     }
@@ -54,6 +61,42 @@ static bool level(const char *value, const char *ours)
 static bool as_it_is(const char *value, const char *ours)
 {
     return suggest(ours, value);
+}
+
+/* "log.%h.%p": with the host's name and the process's number; "stdout" and "stderr" are those. */
+static void expand(const char *pattern, char *path, size_t bytes)
+{
+    char host[65] = "", part[80];
+    gethostname(host, sizeof host - 1);
+    path[0] = 0;
+    for (const char *at = pattern; *at; at++) {
+        bool special = *at == '%' && at[1];
+        if (special) at++;
+        if (special && *at == 'h')
+            snprintf(part, sizeof part, "%.*s", (int)strcspn(host, "."), host);
+        else if (special && *at == 'p')
+            snprintf(part, sizeof part, "%d", (int)getpid());
+        else
+            snprintf(part, sizeof part, "%s%c", special && *at != '%' ? "%" : "", *at);
+        size_t used = strlen(path);
+        snprintf(path + used, bytes - used, "%s", part);
+    }
+}
+
+static bool file(const char *value, const char *ours)
+{
+    char path[4096];
+    (void)ours;
+    expand(value, path, sizeof path);
+    int fd = strcasecmp(path, "stdout") == 0   ? STDOUT_FILENO
+             : strcasecmp(path, "stderr") == 0 ? STDERR_FILENO
+                                               : open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+    if (fd >= 0)
+        rd_log_to(fd);
+    else
+        snprintf(no_file, sizeof no_file, "NCCL_DEBUG_FILE: %.500s: %s; the log stays on standard error", path,
+                 strerror(errno));
+    return true;
 }
 
 /* Below 0 the choice is the library's. */
@@ -154,6 +197,7 @@ static const struct {
     const char *ours;
 } variables[] = {
     {"NCCL_DEBUG", level, "RONDO_DEBUG"},
+    {"NCCL_DEBUG_FILE", file, NULL},
     {"NCCL_SOCKET_IFNAME", as_it_is, "RONDO_INTERFACE"},
     {"NCCL_ALGO", algorithm, "RONDO_ALGO"},
     {"NCCL_SHM_DISABLE", no_shared_memory, "RONDO_TRANSPORT"},
@@ -225,9 +269,11 @@ static void follow_all(void)
         if (followed(name, *entry + length + 1) || used >= sizeof ignored) continue;
         used += (size_t)snprintf(ignored + used, sizeof ignored - used, "%s%s", used ? ", " : "", *entry);
     }
-    if (!used) return;
+    if (!used && !*no_file) return;
     rd_settings settings; /* the level at which to say it */
     if (rd_settings_load(&settings, NULL) != RONDO_SUCCESS) return;
+    if (*no_file) rd_log(RD_LOG_WARN, "%s", no_file);
+    if (!used) return;
     rd_log(RD_LOG_WARN,
            "these variables mean nothing to Rondo's libnccl.so.2, as they are set: %s; docs/nccl.md lists those "
            "that do, rondo doctor Rondo's own",
@@ -238,6 +284,14 @@ void rd_shim_variables(void)
 {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
     pthread_once(&once, follow_all);
+}
+
+void rd_shim_tell_version(void)
+{
+    static atomic_flag told = ATOMIC_FLAG_INIT;
+    if (atomic_flag_test_and_set(&told)) return;
+    rd_log(version_asked ? RD_LOG_NONE : RD_LOG_INFO, "NCCL version %d.%d.%d, as Rondo %d.%d.%d has it", NCCL_MAJOR,
+           NCCL_MINOR, NCCL_PATCH, RONDO_VERSION_MAJOR, RONDO_VERSION_MINOR, RONDO_VERSION_PATCH);
 }
 
 int rd_shim_blocks(void)
