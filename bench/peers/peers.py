@@ -4,9 +4,8 @@
 it.
 
 All programs are started at once and sleep; this one wakes one at a time for a block of a few milliseconds, round
-after round, so that all meet the same machine. A block measures a flag's round trip before and after; a round counts
-only when all of its blocks agree on where the two cores sit, and figures are medians over the rounds of one such
-placement.
+after round, so that all meet the same machine. A block measures a flag's round trip before and after; it counts only
+when both agree on where the two cores sit, and figures are medians over each one's blocks of one such placement.
 """
 import argparse
 import os
@@ -26,10 +25,10 @@ TCP_SIZES = [16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB]
 CROWD_SIZES = [64 * KIB, MIB, 16 * MIB]
 MANY_SIZES = [8, KIB, 64 * KIB, MIB, 16 * MIB]
 BUFFER_SIZES = [4 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]
-GOOD_ROUNDS, MOST_ROUNDS = 7, 21
+GOOD_BLOCKS, MOST_ROUNDS = 7, 30
 BLOCK_S, LEAST_CALLS, MOST_CALLS = 0.02, 5, 300
 ANSWER_S = 120
-SIZE_S = 10  # after so long fewer rounds must do, and after twice as long what there is
+SIZE_S = 10  # after so long fewer blocks must do, and after twice as long what there is
 
 
 class Program:
@@ -41,8 +40,10 @@ class Program:
         handle, self.page = tempfile.mkstemp(prefix="rondo-peers-", dir=memory)
         os.close(handle)
         self.command = [self.page if word == "PAGE" else word for word in command]
-        # mpirun refuses root unless told twice.
-        settings = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1", **(environment or {})}
+        # mpirun refuses root unless told twice; two that start at once take each other's folder for an error.
+        self.folder = tempfile.TemporaryDirectory(prefix="rondo-peers-")
+        settings = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+                    "OMPI_MCA_orte_tmpdir_base": self.folder.name, **(environment or {})}
         self.process = subprocess.Popen(self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         bufsize=1, env={**os.environ, **settings})
         self.shown = " ".join([f"{k}={v}" for k, v in (environment or {}).items()] + command)
@@ -65,6 +66,7 @@ class Program:
             self.process.kill()
             self.process.wait()
         os.unlink(self.page)
+        self.folder.cleanup()
 
 
 class Block:
@@ -97,31 +99,33 @@ def calls_for(contestant, size):
     return max(LEAST_CALLS, min(MOST_CALLS, int(BLOCK_S / (block.median * 1e-6 + 1e-9))))
 
 
+def by_placement(found, names):
+    """The placements that all have blocks of. Ranks that take turns have none of their own: theirs count everywhere."""
+    turns = found.get("turns", {})
+    rows = {where: {**turns, **one} for where, one in found.items()}
+    return {where: one for where, one in rows.items() if all(name in one for name in names)}
+
+
 def measure(contestants, size):
-    """{placement: {contestant: [median of each good round]}}, and what was wrong with the other rounds."""
+    """By placement and contestant the median of each block, and what was wrong with blocks that do not count."""
     calls = {c.name: calls_for(c, size) for c in contestants}
     found, lost, wrong, trips, begin = {}, {}, 0, {}, time.time()
     for number in range(MOST_ROUNDS):
         shift = number % len(contestants)  # so that nobody always follows the same one
-        blocks = {c.name: c.program.ask(c.kind, size, calls[c.name]) for c in contestants[shift:] + contestants[:shift]}
-        wrong += sum(b.wrong for b in blocks.values())
-        places = {b.place for b in blocks.values()}
-        if len(places) > 1:
-            places.discard("turns")  # ranks that take turns have no placement of their own
-        where = places.pop() if len(places) == 1 else "mixed"
-        if where in ("mixed", "busy"):
-            lost[where] = lost.get(where, 0) + 1
-            continue
-        for name, block in blocks.items():
-            found.setdefault(where, {}).setdefault(name, []).append(block.median)
-            trips.setdefault(where, []).extend(trip for trip in block.trips if trip)
+        for c in contestants[shift:] + contestants[:shift]:
+            block = c.program.ask(c.kind, size, calls[c.name])
+            wrong += block.wrong
+            if block.place in ("mixed", "busy"):
+                lost[block.place] = lost.get(block.place, 0) + 1
+                continue
+            found.setdefault(block.place, {}).setdefault(c.name, []).append(block.median)
+            trips.setdefault(block.place, []).extend(trip for trip in block.trips if trip)
         late = time.time() - begin > SIZE_S
-        enough = report.LEAST_ROUNDS if late else GOOD_ROUNDS
-        if any(len(rounds) >= enough for one in found.values() for rounds in one.values()):
+        enough = report.LEAST_BLOCKS if late else GOOD_BLOCKS
+        rows = by_placement(found, calls)
+        if any(min(map(len, one.values())) >= enough for one in rows.values()) or time.time() - begin > 2 * SIZE_S:
             break
-        if time.time() - begin > 2 * SIZE_S:
-            break
-    return report.Measured(size, found, lost, wrong, trips)
+    return report.Measured(size, by_placement(found, calls), lost, wrong, trips)
 
 
 def section(title, contestants, sizes):

@@ -8,7 +8,7 @@ KIB, MIB = 1 << 10, 1 << 20
 PEERS = ["Open MPI", "Open MPI, UCX", "MPICH"]
 BEGIN, END = "<!-- make bench-peers: begin -->", "<!-- make bench-peers: end -->"
 SHARED = {"core": "Ranks on one core", "L3": "Ranks share an L3 cache", "host": "Ranks share no cache"}
-LEAST_ROUNDS = 3  # of one placement, for a figure
+LEAST_BLOCKS = 3  # of one placement, for a figure
 
 
 def size_name(size):
@@ -27,9 +27,9 @@ class Measured:
 
     def __init__(self, size, found, lost, wrong, trips):
         self.size, self.lost, self.wrong = size, lost, wrong
-        self.times = {where: {name: statistics.median(rounds) for name, rounds in one.items()}
-                      for where, one in found.items() if len(next(iter(one.values()))) >= LEAST_ROUNDS}
-        self.rounds = {where: len(next(iter(one.values()))) for where, one in found.items()}
+        self.blocks = {where: min(map(len, one.values())) for where, one in found.items()}
+        self.times = {where: {name: statistics.median(medians) for name, medians in one.items()}
+                      for where, one in found.items() if self.blocks[where] >= LEAST_BLOCKS}
         self.trips = {where: statistics.median(all_trips) for where, all_trips in trips.items() if all_trips}
 
     def line(self, names):
@@ -37,12 +37,12 @@ class Measured:
         for where, times in self.times.items():
             fastest = min((times[n] for n in names if n.startswith("sockets:")), default=None)
             shown = [f"{n} {number(times[n])}" for n in names if not n.startswith("sockets:")]
-            out.append(f"{where} ({self.rounds[where]} rounds): " + ", ".join(shown) +
+            out.append(f"{where} ({self.blocks[where]} blocks or more): " + ", ".join(shown) +
                        (f", sockets {number(fastest)}" if fastest else ""))
         if not self.times:
             out.append("no placement lasted long enough")
         if self.lost:
-            out.append("lost: " + ", ".join(f"{n} rounds {where}" for where, n in self.lost.items()))
+            out.append("lost: " + ", ".join(f"{n} blocks {where}" for where, n in self.lost.items()))
         if self.wrong:
             out.append(f"WRONG: {self.wrong} elements")
         return "  ".join(out)
@@ -250,7 +250,7 @@ def results(measured, versions, commands, seconds):
     out = [f"Machine: {machine()}. {peers}: Debian's packages. That Gloo has TCP only, here over loopback; its ranks are "
            "bound to no processor, and sleep where the others' meet at a flag, so that its own threads can run.",
            f"Command: `make bench-peers` ({seconds:.0f} s). Load average at the end: {os.getloadavg()[0]:.1f}.",
-           "Rounds that were not counted: " + (", ".join(f"{n} {w}" for w, n in lost.items()) or "none") + ".", "",
+           "Blocks that were not counted: " + (", ".join(f"{n} {w}" for w, n in lost.items()) or "none") + ".", "",
            "### Shared memory: 2 ranks, float32 sum, in place, private memory (malloc, 4 KiB pages), buffers rewritten"]
     out += shm_tables(measured["shm"]) + ["", "![times of the others over Rondo's](peers.svg)", ""]
     out += ["### The same, out of place"] + buffer_table(measured["out"])
