@@ -67,8 +67,7 @@ static void rd_part(const rd_reduction *reduction, const rd_pass *pass, size_t s
     for (int k = 0; k < pass->sources; k++) {
         size_t bytes = k == 0 && pass->first_wide ? reduction->wide_bytes : reduction->bytes;
         whole.source[k] = terms[k];
-        memset(terms[k], 0, sizeof terms[k]);
-        memcpy(terms[k], (const unsigned char *)pass->source[k] + at * bytes, n * bytes);
+        fill_vectors(terms[k], (const unsigned char *)pass->source[k] + at * bytes, n * bytes);
         if (k == 0 && touches(pass)) rd_touch_lines((const unsigned char *)pass->source[k] + at * bytes, n * bytes);
     }
     reduction->run(reduction, &whole);

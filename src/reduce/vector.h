@@ -301,6 +301,21 @@ RD_INLINE v_uint8 load_vector(const unsigned char *from)
     memcpy(&vector, from, sizeof vector);
     return vector;
 }
+/* `bytes` from `from`, fewer than 4 vectors, and zeros behind them to the end of the fourth. By masks where there are:
+ * a vector that is loaded where fewer bytes were just stored into zeros has to wait for both stores. */
+RD_INLINE void fill_vectors(unsigned char *to, const unsigned char *from, size_t bytes)
+{
+#if RD_VECTOR_BYTES == 64
+    for (size_t at = 0; at < 4 * RD_VECTOR_BYTES; at += RD_VECTOR_BYTES) {
+        size_t left = bytes > at ? bytes - at : 0;
+        __mmask64 mask = left >= 64 ? ~0ull : (1ull << left) - 1;
+        _mm512_store_si512(to + at, _mm512_maskz_loadu_epi8(mask, from + at));
+    }
+#else
+    memset(to, 0, 4 * RD_VECTOR_BYTES);
+    memcpy(to, from, bytes);
+#endif
+}
 RD_INLINE void store_vector(unsigned char *to, v_uint8 vector) { memcpy(to, &vector, sizeof vector); }
 
 RD_INLINE void store_vectors(unsigned char *to, const v_uint8 *vectors, size_t bytes)

@@ -123,16 +123,34 @@ static rondo_link_result misused(const rd_slots *end, const char *what)
     return RONDO_LINK_BROKEN;
 }
 
+/* All slots are under way. They come back in order: when one halfway has, so have those before it, and the next calls
+ * need not fetch a line from the peer each to know. Where slices stream, that line is one which the peer is about to
+ * store to, and the look would cost it; so it is tried once a lap, and again while it tells. */
+static rondo_link_result take_back(rd_slots *end, uint64_t slice)
+{
+    uint64_t halfway = end->counted + end->mask / 2;
+    if (end->by_halves || !(slice & end->mask)) {
+        end->by_halves = has_come(end, halfway);
+        if (end->by_halves) {
+            end->counted = halfway + 1;
+            return RONDO_LINK_OK;
+        }
+    }
+    if (!has_come(end, end->counted)) {
+        rondo_link_result result = not_come(end, end->counted);
+        if (result != RONDO_LINK_OK) return result;
+    }
+    end->counted++;
+    return RONDO_LINK_OK;
+}
+
 rondo_link_result rd_slots_reserve(rondo_link *link, size_t bytes, void **place)
 {
     rd_slots *end = (rd_slots *)link;
     uint64_t slice = end->reserved;
-    if (slice - end->counted > end->mask) { /* all slots are under way: has the oldest come back? */
-        if (!has_come(end, end->counted)) {
-            rondo_link_result result = not_come(end, end->counted);
-            if (result != RONDO_LINK_OK) return result;
-        }
-        end->counted++;
+    if (slice - end->counted > end->mask) {
+        rondo_link_result result = take_back(end, slice);
+        if (result != RONDO_LINK_OK) return result;
     }
     end->reserved = slice + 1;
     *place = payload_of(slot_of(end, slice), bytes);

@@ -32,6 +32,7 @@ typedef struct rd_slots {
     size_t watched;     /* offset in a slot's head of the peer's word: freed for the sender, filled for the receiver */
     uint64_t counted;   /* slices that have come all the way, as poll has seen: done or arrived */
     uint64_t reserved;  /* sender */
+    bool by_halves;     /* sender: slots came back several at a time when it looked last */
     uint64_t finished;  /* sender: committed; receiver: released */
     rd_slots_control *control;
     int side;           /* RD_SENDER or RD_RECEIVER */
