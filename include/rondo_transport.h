@@ -52,8 +52,9 @@ enum {
     RONDO_LINK_STAGED = 64, /* with SLOTS: they are copies of what is sent and received by other means. Like a MEMORY
                                link  it moves only when polled, ends for good at a mismatch, and must be told by
                                peek_ahead what is  expected before it can come */
-    RONDO_LINK_DEVICE = 128 /* with SLOTS: payloads lie in GPU memory, for kernels and copies of both ranks' GPUs; no CPU
+    RONDO_LINK_DEVICE = 128, /* with SLOTS: payloads lie in GPU memory, for kernels and copies of both ranks' GPUs; no CPU
                                may touch them. Heads, and the brief slices in them, are host memory that both GPUs reach */
+    RONDO_LINK_PACKETS = 256 /* with DEVICE and VIEW: there is room for packets */
 };
 
 /* One end of a link; the first member of each transport's own structure. Read-only for its user. */
@@ -81,9 +82,16 @@ typedef struct rondo_slot {
 } rondo_slot;
 
 /* The slots as memory, the same for every link that has slots and for kernels. In host memory a slot's payload follows
- * its head; in GPU memory it lies elsewhere. */
+ * its head; in GPU memory it lies elsewhere.
+ *
+ * Two kernels may move a slice in *packets* instead, of which each says for itself that it is there (kernels/packet.cuh):
+ * then the receiver need not look at heads, which lie far from a GPU. Packets have memory of their own, in the
+ * receiver's GPU, where nothing else ever lies; it is zero wherever no packet has come that is not yet taken. Both ends
+ * must know by other means that a slice goes so; its head is stored as ever, also for those who look for a foreign one. */
+#define RONDO_PACKED_MOST 8192 /* bytes of a slice in packets; they take twice as much */
 typedef struct rondo_view {
     unsigned char *heads, *payloads; /* of slot 0 */
+    unsigned char *packets;          /* of slot 0; NULL without PACKETS */
     uint64_t head_stride, payload_stride;
     uint32_t count;
     uint64_t next; /* the slice that this end reserves, or peeks at, next */
@@ -106,6 +114,12 @@ RONDO_LINK_FN void *rondo_view_payload(const rondo_view *view, uint64_t n, uint6
 {
     if (bytes <= RONDO_SLOT_BRIEF) return rondo_view_head(view, n)->brief;
     return view->payloads + n % view->count * view->payload_stride;
+}
+
+/* Where the packets of slice n lie. */
+RONDO_LINK_FN void *rondo_view_packets(const rondo_view *view, uint64_t n)
+{
+    return view->packets + n % view->count * 2 * RONDO_PACKED_MOST;
 }
 
 struct rondo_link_ops {

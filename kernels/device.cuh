@@ -90,6 +90,33 @@ RD_DEVICE void rd_store_vector(void *to, rd_vector v)
 }
 #endif
 
+/* Two words of 8 bytes, each of which is read and written as one, by whatever GPU or processor; in no order. */
+struct alignas(16) rd_pair {
+    uint64_t a, b;
+};
+#ifdef __CUDACC__
+RD_DEVICE rd_pair rd_load_pair(const rd_pair *from)
+{
+    rd_pair pair;
+    asm volatile("ld.relaxed.sys.global.v2.u64 {%0, %1}, [%2];" : "=l"(pair.a), "=l"(pair.b) : "l"(from) : "memory");
+    return pair;
+}
+RD_DEVICE void rd_store_pair(rd_pair *to, rd_pair pair)
+{
+    asm volatile("st.relaxed.sys.global.v2.u64 [%0], {%1, %2};" : : "l"(to), "l"(pair.a), "l"(pair.b) : "memory");
+}
+#else
+RD_DEVICE rd_pair rd_load_pair(const rd_pair *from)
+{
+    return {__atomic_load_n(&from->a, __ATOMIC_RELAXED), __atomic_load_n(&from->b, __ATOMIC_RELAXED)};
+}
+RD_DEVICE void rd_store_pair(rd_pair *to, rd_pair pair)
+{
+    __atomic_store_n(&to->b, pair.b, __ATOMIC_RELAXED); /* the order in which nobody would expect them */
+    __atomic_store_n(&to->a, pair.a, __ATOMIC_RELAXED);
+}
+#endif
+
 /* Words by which threads of different blocks, GPUs and processors tell one another: what was stored before a release is
  * seen after an acquire that reads it, also what other threads of the block stored before a barrier that both passed. */
 #ifdef __CUDACC__

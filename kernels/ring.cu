@@ -8,28 +8,21 @@
  * A slice's way: one thread waits until it is there and there is a slot for what becomes of it; a barrier; all threads
  * do the pass; a barrier; that thread stores the heads. What the others wrote before the barrier the release carries
  * along.
+ *
+ * Where slices go in packets (packet.cuh) every thread waits for its own, and the first for a slot, if it is not known
+ * that there is one; a barrier; heads are stored for those who look for a foreign slice, and nobody waits for them.
  */
-#include "pass.cuh"
-#include "ring.h"
-
-/* What a pass needs to know (pass.cuh). */
-struct rd_ring_pass {
-    uint64_t count;
-    double scale, divisor;
-    int32_t op, ranks;
-    int32_t sources, outputs;
-    int32_t first_partial, first_wide, out_wide, finish;
-    const void *source[2];
-    void *output[2];
-};
+#include "packet.cuh"
+#include "slice.cuh"
 
 /* Where a channel is. The same in all threads of its block. */
 struct rd_ring_at {
     const rd_ring_args &args;
     const rd_ring_channel &channel;
     uint64_t received, sent; /* by all launches so far */
+    uint64_t granted;        /* of packets: slices that are known to have a slot */
     uint64_t bytes;
-    uint64_t end; /* RD_RING_UNDERWAY while it goes on */
+    uint64_t end; /* RD_RING_UNDERWAY while it goes on; of packets: in this thread */
 };
 
 /* An event receives what step e-1 brings and sends what step e sends: the same slice. */
@@ -67,81 +60,129 @@ RD_CALLED rd_ring_event rd_ring_event_at(const rd_ring_args &args, int32_t event
     return e;
 }
 
-/* ---- Heads: by one thread ---- */
+/* ---- One slice: by all threads ---- */
 
-/* Until a word, which only grows, has come to `number`. */
-RD_DEVICE uint64_t rd_ring_await(const rd_ring_args &args, const uint64_t *word, uint64_t number)
+/* Room for a slice in packets. What the oldest slot that is out says is asked for; the youngest may say that all are
+ * back, which saves the way to the others. */
+RD_DEVICE uint64_t rd_ring_grant(const rd_ring_at &at, uint64_t *granted)
 {
-    for (int turn = 1; rd_load_acquire(word) < number; turn++) {
-        if (turn % 8 == 0 && rd_load_relaxed(args.stop)) return RD_RING_STOPPED;
+    const rondo_view *out = &at.channel.out;
+    uint64_t end = rd_await_room(at.args.stop, out, at.sent);
+    bool all = at.sent == 0 || rd_load_acquire(&rondo_view_head(out, at.sent - 1)->freed) == at.sent;
+    *granted = at.sent + (all ? out->count : 1);
+    return end;
+}
+
+/* Waits for what the slice needs, but for packets; what comes of it is known to all. */
+RD_CALLED bool rd_ring_begin(rd_ring_at &at, bool receives, bool sends, uint64_t in_bytes)
+{
+    __shared__ uint64_t end, granted;
+    const rd_ring_args &args = at.args;
+    if (args.packed && (!sends || at.sent < at.granted)) return true;
+    if (threadIdx.x == 0) {
+        end = RD_RING_UNDERWAY;
+        if (args.packed) {
+            end = rd_ring_grant(at, &granted);
+        } else {
+            if (receives)
+                end = rd_await_slice(args.stop, &at.channel.in, at.received, args.signature, in_bytes);
+            if (end == RD_RING_UNDERWAY && sends) end = rd_await_room(args.stop, &at.channel.out, at.sent);
+        }
+        if (end == RD_RING_MISMATCH) rd_store_relaxed(args.stop, 1);
+    }
+    __syncthreads();
+    at.end = end;
+    if (args.packed) at.granted = granted;
+    return end == RD_RING_UNDERWAY;
+}
+
+/* The slice is done with, and what became of it is sent. False: some thread has given up. */
+RD_CALLED bool rd_ring_end(rd_ring_at &at, bool receives, bool sends, uint64_t out_bytes)
+{
+    if (!at.args.packed) {
+        __syncthreads();
+    } else if (__syncthreads_or(at.end != RD_RING_UNDERWAY)) {
+        if (at.end == RD_RING_UNDERWAY) at.end = RD_RING_STOPPED;
+        return false;
+    }
+    if (threadIdx.x == 0 && sends) rd_fill_slot(&at.channel.out, at.sent, at.args.signature, out_bytes);
+    if (threadIdx.x == 0 && receives) rd_free_slot(&at.channel.in, at.received);
+    at.received += receives;
+    at.sent += sends;
+    at.bytes += sends ? out_bytes : 0;
+    return true;
+}
+
+/* ---- Packets ---- */
+
+/* Why a thread should not wait any longer, if so. The first one also looks whether what has come is of another call: then
+ * its packets will not be taken. */
+RD_CALLED uint64_t rd_ring_look(const rd_ring_at &at, uint64_t in_bytes)
+{
+    const rondo_slot *head = rondo_view_head(&at.channel.in, at.received);
+    if (rd_load_relaxed(at.args.stop)) return RD_RING_STOPPED;
+    if (threadIdx.x != 0 || rd_load_acquire(&head->filled) < at.received + 1) return RD_RING_UNDERWAY;
+    if (head->signature == at.args.signature && head->bytes == in_bytes) return RD_RING_UNDERWAY;
+    rd_store_relaxed(at.args.stop, 1);
+    return RD_RING_MISMATCH;
+}
+
+/* Waits for the bytes of the slice from `first` on. */
+template <int MOST>
+RD_DEVICE uint64_t rd_ring_take(const rd_ring_at &at, uint64_t first, uint64_t bytes, uint64_t in_bytes, uint64_t *to)
+{
+    rd_pair *from = (rd_pair *)rondo_view_packets(&at.channel.in, at.received) + first / RD_PACKED;
+    uint32_t flag = rd_packet_flag(at.args.signature, at.received);
+    for (int turn = 1; !rd_packets_take<MOST>(from, to, rd_packets(bytes), flag); turn++) {
+        uint64_t end = turn % 64 ? (uint64_t)RD_RING_UNDERWAY : rd_ring_look(at, in_bytes);
+        if (end != RD_RING_UNDERWAY) return end;
         rd_spin();
     }
     return RD_RING_UNDERWAY;
 }
 
-/* The next slice is there, and is this call's. */
-RD_DEVICE uint64_t rd_ring_arrived(const rd_ring_at &at, uint64_t bytes)
+/* A pass whose first source comes, and whose last output goes, in packets: what a piece needs comes to this thread's own
+ * memory, where the pass takes it, and leaves what it sends. */
+template <class Type>
+RD_DEVICE void rd_ring_pass_packed(rd_ring_at &at, const rd_slice_pass &pass, bool receives, bool sends,
+                                   uint64_t in_bytes)
 {
-    const rondo_slot *head = rondo_view_head(&at.channel.in, at.received);
-    uint64_t end = rd_ring_await(at.args, &head->filled, at.received + 1);
-    if (end != RD_RING_UNDERWAY) return end;
-    return head->signature == at.args.signature && head->bytes == bytes ? RD_RING_UNDERWAY : RD_RING_MISMATCH;
-}
-
-/* The slot of the next slice to send has come back. */
-RD_DEVICE uint64_t rd_ring_room(const rd_ring_at &at)
-{
-    const rondo_view *out = &at.channel.out;
-    if (at.sent < out->count) return RD_RING_UNDERWAY;
-    return rd_ring_await(at.args, &rondo_view_head(out, at.sent)->freed, at.sent - out->count + 1);
-}
-
-RD_DEVICE void rd_ring_fill(const rd_ring_at &at, uint64_t bytes)
-{
-    rondo_slot *head = rondo_view_head(&at.channel.out, at.sent);
-    head->signature = at.args.signature;
-    head->bytes = bytes;
-    rd_store_release(&head->filled, at.sent + 1);
-}
-
-RD_DEVICE void rd_ring_free(const rd_ring_at &at)
-{
-    rd_store_release(&rondo_view_head(&at.channel.in, at.received)->freed, at.received + 1);
-}
-
-/* ---- One slice: by all threads ---- */
-
-/* Waits for what the slice needs; what comes of it is known to all. */
-RD_CALLED bool rd_ring_begin(rd_ring_at &at, bool receives, bool sends, uint64_t in_bytes)
-{
-    __shared__ uint64_t end;
-    if (threadIdx.x == 0) {
-        end = receives ? rd_ring_arrived(at, in_bytes) : (uint64_t)RD_RING_UNDERWAY;
-        if (end == RD_RING_UNDERWAY && sends) end = rd_ring_room(at);
-        if (end == RD_RING_MISMATCH) rd_store_relaxed(at.args.stop, 1);
+    typedef rd_shape<Type> shape;
+    const int most = shape::elements * shape::wide_bytes / RD_PACKED;
+    const uint64_t in_each = pass.first_wide ? shape::wide_bytes : shape::bytes;
+    const uint64_t out_each = pass.out_wide ? shape::wide_bytes : shape::bytes;
+    for (uint64_t first = threadIdx.x * shape::elements; first == 0 || first < pass.count;
+         first += blockDim.x * shape::elements) {
+        alignas(16) uint64_t in[most] = {}, out[most] = {};
+        uint64_t left = pass.count - first;
+        int n = left < shape::elements ? (int)left : shape::elements;
+        rd_slice_pass mine = pass;
+        if (receives) {
+            at.end = rd_ring_take<most>(at, first * in_each, n * in_each, in_bytes, in);
+            if (at.end != RD_RING_UNDERWAY) return;
+        }
+        for (int k = 0; k < pass.sources; k++)
+            mine.source[k] = (const unsigned char *)pass.source[k] + first * (k ? (uint64_t)shape::bytes : in_each);
+        for (int o = 0; o < pass.outputs; o++) mine.output[o] = (unsigned char *)pass.output[o] + first * out_each;
+        if (receives) mine.source[0] = in;
+        if (sends) mine.output[pass.outputs - 1] = out;
+        if (n == shape::elements)
+            rd_piece<Type, true>(mine, 0, n);
+        else
+            rd_piece<Type, false>(mine, 0, n);
+        rd_pair *to = (rd_pair *)rondo_view_packets(&at.channel.out, at.sent) + first * out_each / RD_PACKED;
+        uint32_t flag = rd_packet_flag(at.args.signature, at.sent);
+        if (sends) rd_packets_store(to, out, rd_packets(n * out_each), flag);
     }
-    __syncthreads();
-    at.end = end;
-    return end == RD_RING_UNDERWAY;
 }
 
-/* The slice is done with, and what became of it is sent. */
-RD_DEVICE void rd_ring_end(rd_ring_at &at, bool receives, bool sends, uint64_t out_bytes)
+template <class Type>
+RD_DEVICE void rd_ring_pass(rd_ring_at &at, const rd_slice_pass &pass, bool receives, bool sends, uint64_t in_bytes)
 {
-    __syncthreads();
-    if (threadIdx.x == 0 && sends) rd_ring_fill(at, out_bytes);
-    if (threadIdx.x == 0 && receives) rd_ring_free(at);
-    at.received += receives;
-    at.sent += sends;
-    at.bytes += sends ? out_bytes : 0;
-}
-
-/* An opening, which is empty. */
-RD_CALLED bool rd_ring_open(rd_ring_at &at, bool receives)
-{
-    if (!rd_ring_begin(at, receives, !receives, 0)) return false;
-    rd_ring_end(at, receives, !receives, 0);
-    return true;
+    if (at.args.packed)
+        rd_ring_pass_packed<Type>(at, pass, receives, sends, in_bytes);
+    else if (pass.outputs)
+        rd_pass_part<Type>(pass, threadIdx.x, blockDim.x);
 }
 
 /* ---- One event ---- */
@@ -160,32 +201,24 @@ RD_DEVICE unsigned char *rd_ring_output(const rd_ring_args &args, int32_t chunk,
     return args.output + rd_ring_offset(args, chunk, part, args.output_whole);
 }
 
-RD_CALLED void rd_ring_copy(void *to, void *also, const void *from, uint64_t bytes)
+RD_CALLED void rd_ring_copy(rd_ring_at &at, const rd_slice_pass &pass, bool receives, bool sends)
 {
-    rd_ring_pass pass = {};
-    pass.count = bytes;
-    pass.op = RONDO_SUM;
-    pass.ranks = pass.sources = 1;
-    pass.source[0] = from;
-    if (to) pass.output[pass.outputs++] = to;
-    if (also) pass.output[pass.outputs++] = also;
-    if (pass.outputs) rd_pass_part<rd_uint8>(pass, threadIdx.x, blockDim.x);
+    rd_ring_pass<rd_uint8>(at, pass, receives, sends, pass.count);
 }
 
 /* Out of place, a rank's own chunk of an all-gather or broadcast must also reach its own output. */
-RD_DEVICE void rd_ring_send_own(const rd_ring_args &args, const rd_ring_event &e, void *slot)
+RD_DEVICE rd_slice_pass rd_ring_own_pass(const rd_ring_args &args, const rd_ring_event &e, void *slot)
 {
     const unsigned char *own = rd_ring_input(args, e.out.send_chunk, e.part);
     unsigned char *keep = nullptr;
     if (args.plan.collective == RONDO_COLL_ALL_GATHER || args.plan.collective == RONDO_COLL_BROADCAST)
         keep = rd_ring_output(args, e.out.send_chunk, e.part);
-    rd_ring_copy(slot, keep == own ? nullptr : keep, own, e.out_bytes);
+    return rd_copy_pass(slot, keep == own ? nullptr : keep, own, e.out_bytes);
 }
 
-template <class Type>
-RD_DEVICE void rd_ring_add(const rd_ring_args &args, const rd_ring_event &e, const void *in, void *slot)
+RD_DEVICE rd_slice_pass rd_ring_sum_pass(const rd_ring_args &args, const rd_ring_event &e, const void *in, void *slot)
 {
-    rd_ring_pass pass = {};
+    rd_slice_pass pass = {};
     pass.count = e.part.count;
     pass.scale = args.scale;
     pass.divisor = args.divisor;
@@ -200,7 +233,7 @@ RD_DEVICE void rd_ring_add(const rd_ring_args &args, const rd_ring_event &e, con
     pass.out_wide = e.sends && e.out.send_wide;
     if (pass.finish) pass.output[pass.outputs++] = rd_ring_output(args, e.in.recv_chunk, e.part);
     if (e.sends) pass.output[pass.outputs++] = slot;
-    rd_pass_part<Type>(pass, threadIdx.x, blockDim.x);
+    return pass;
 }
 
 template <class Type> RD_DEVICE bool rd_ring_run(rd_ring_at &at, const rd_ring_event &e)
@@ -210,13 +243,22 @@ template <class Type> RD_DEVICE bool rd_ring_run(rd_ring_at &at, const rd_ring_e
     const void *in = e.receives ? rondo_view_payload(&at.channel.in, at.received, e.in_bytes) : nullptr;
     void *slot = e.sends ? rondo_view_payload(&at.channel.out, at.sent, e.out_bytes) : nullptr;
     if (!e.receives)
-        rd_ring_send_own(args, e, slot);
+        rd_ring_copy(at, rd_ring_own_pass(args, e, slot), false, true);
     else if (e.in.action == RONDO_REPLACE)
-        rd_ring_copy(rd_ring_output(args, e.in.recv_chunk, e.part), slot, in, e.in_bytes);
+        rd_ring_copy(at, rd_copy_pass(slot, rd_ring_output(args, e.in.recv_chunk, e.part), in, e.in_bytes), true,
+                     e.sends);
     else
-        rd_ring_add<Type>(args, e, in, slot);
-    rd_ring_end(at, e.receives, e.sends, e.out_bytes);
-    return true;
+        rd_ring_pass<Type>(at, rd_ring_sum_pass(args, e, in, slot), true, e.sends, e.in_bytes);
+    return rd_ring_end(at, e.receives, e.sends, e.out_bytes);
+}
+
+/* An opening, which is empty. */
+RD_CALLED bool rd_ring_open(rd_ring_at &at, bool receives)
+{
+    unsigned char nothing;
+    if (!rd_ring_begin(at, receives, !receives, 0)) return false;
+    rd_ring_copy(at, rd_copy_pass(&nothing, nullptr, &nothing, 0), receives, !receives);
+    return rd_ring_end(at, receives, !receives, 0);
 }
 
 /* ---- A channel ---- */
@@ -224,7 +266,8 @@ template <class Type> RD_DEVICE bool rd_ring_run(rd_ring_at &at, const rd_ring_e
 template <class Type> RD_DEVICE bool rd_ring_walk(rd_ring_at &at)
 {
     const rd_ring_args &args = at.args;
-    rondo_range longest = {0, rondo_chunk_max(&args.plan)};
+    bool whole = args.plan.algo == RONDO_ALGO_EXCHANGE;
+    rondo_range longest = {0, whole ? args.plan.count : rondo_chunk_max(&args.plan)};
     uint64_t most = rondo_split(longest, (uint32_t)args.channels, 0, args.grain).count;
     uint64_t slices = rondo_slices(most, args.slice_elements), block = (uint64_t)args.block;
     bool opens = blockIdx.x == 0 && rondo_plan_opens(&args.plan), met = !opens;
@@ -245,7 +288,7 @@ template <class Type> RD_DEVICE bool rd_ring_walk(rd_ring_at &at)
 template <class Type> RD_DEVICE void rd_ring_all(const rd_ring_args &args)
 {
     rd_ring_counts *counts = &args.counts[blockIdx.x];
-    rd_ring_at at = {args, args.channel[blockIdx.x], counts->received, counts->sent, 0, RD_RING_UNDERWAY};
+    rd_ring_at at = {args, args.channel[blockIdx.x], counts->received, counts->sent, counts->sent, 0, RD_RING_UNDERWAY};
     uint64_t received = at.received, sent = at.sent;
     if (rd_ring_walk<Type>(at)) at.end = RD_RING_DONE;
     __syncthreads(); /* all have read the counts */

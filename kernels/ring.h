@@ -44,6 +44,7 @@ typedef struct rd_ring_args {
     double scale, divisor;
     uint64_t grain; /* elements: where channels part */
     int32_t channels, block;
+    int32_t packed;          /* slices go in packets, on all links */
     uint32_t *stop;          /* host memory; not 0: give up. The kernel sets it when one of its channels cannot go on */
     rd_ring_counts *counts;  /* by channel */
     rd_ring_report *reports; /* by channel */

@@ -16,7 +16,8 @@
 
 #include <unistd.h>
 
-enum { RANKS = 8, DEVICES = 4, SLICE = 4096, OFFSET = 3 };
+/* PACKED_UP_TO: bytes of a message that goes in packets (src/ring/kernel.c). */
+enum { RANKS = 8, DEVICES = 4, SLICE = 4096, OFFSET = 3, PACKED_UP_TO = 131072 };
 
 static world cpus, gpus;
 static rd_device *devices[RANKS];
@@ -62,14 +63,15 @@ static void close_worlds(int n)
 }
 
 /* One call of all ranks in both worlds; buffers of the whole message on every rank, more than some collectives need. */
-static void run(rondo_collective collective, int n, rondo_dtype type, rondo_op op, uint64_t count, bool in_place,
-                uint64_t seed)
+static void run_by(rondo_algo algo, rondo_collective collective, int n, rondo_dtype type, rondo_op op, uint64_t count,
+                   bool in_place, uint64_t seed)
 {
     size_t bytes = (count + OFFSET + 1) * rd_dtype_bytes(type), at = seed % (OFFSET + 1) * rd_dtype_bytes(type);
     unsigned char *here[RANKS], *want[RANKS], *got = malloc(bytes);
     void *in[RANKS], *out[RANKS];
+    size_t bytes_of_message = count * rd_dtype_bytes(type);
     world_call c = {.collective = collective,
-                    .algo = RONDO_ALGO_RING,
+                    .algo = algo,
                     .dtype = type,
                     .op = op,
                     .root = (int)(seed % (uint64_t)n),
@@ -97,10 +99,17 @@ static void run(rondo_collective collective, int n, rondo_dtype type, rondo_op o
             fail_msg("collective %d of %d ranks, %llu %s, operator %d, seed %llu: rank %d has other bits", collective,
                      n, (unsigned long long)count, rd_dtype_name(type), op, (unsigned long long)seed, r);
         assert_int_equal(world_ring_bytes(&gpus, r, -1), world_ring_bytes(&cpus, r, -1));
+        if (!every) assert_int_equal(gpus.op[r].kernel_packed, bytes_of_message <= PACKED_UP_TO);
         rd_device_free(device_of(r), in[r]), rd_device_free(device_of(r), out[r]);
         free(here[r]), free(want[r]);
     }
     free(got);
+}
+
+static void run(rondo_collective collective, int n, rondo_dtype type, rondo_op op, uint64_t count, bool in_place,
+                uint64_t seed)
+{
+    run_by(RONDO_ALGO_RING, collective, n, type, op, count, in_place, seed);
 }
 
 static bool moves(rondo_collective c)
@@ -110,10 +119,10 @@ static bool moves(rondo_collective c)
 
 static void all_collectives(int n, uint64_t first, uint64_t last)
 {
-    static const uint64_t counts[] = {0, 1, 7, 1000, 5003};
+    static const uint64_t counts[] = {0, 1, 7, 1000, 5003, 20011};
     for (uint64_t seed = first; seed < last; seed++) {
         rondo_collective c = (rondo_collective)(seed % 5);
-        uint64_t count = counts[seed / 5 % 5];
+        uint64_t count = counts[seed / 5 % 6];
         if (c == RONDO_COLL_REDUCE_SCATTER || c == RONDO_COLL_ALL_GATHER) count = count / (uint64_t)n * (uint64_t)n;
         bool in_place = seed % 2 && (c == RONDO_COLL_ALL_REDUCE || c == RONDO_COLL_BROADCAST);
         run(c, n, (rondo_dtype)(seed % RONDO_DTYPES), moves(c) ? RONDO_SUM : (rondo_op)(seed / 3 % RONDO_OPS), count,
@@ -135,15 +144,40 @@ static void test_bits(void **state)
     }
 }
 
-/* All types and operators of all-reduce. */
+/* All types and operators of all-reduce, in packets and, since every rank does the same, in whole slices. */
 static void test_types(void **state)
 {
     (void)state;
     open_worlds(3, 1);
     for (rondo_dtype type = 0; type < RONDO_DTYPES; type++)
-        for (rondo_op op = 0; op < RONDO_OPS; op++)
+        for (rondo_op op = 0; op < RONDO_OPS; op++) {
             run(RONDO_COLL_ALL_REDUCE, 3, type, op, 1501, op % 2, (uint64_t)type);
+            if (test_slowness() > 1 && (int)op != (int)type % RONDO_OPS) continue;
+            run(RONDO_COLL_ALL_REDUCE, 3, type, op, PACKED_UP_TO / rd_dtype_bytes(type) + 5, op % 2, (uint64_t)type);
+        }
     close_worlds(3);
+}
+
+/* Two ranks exchange their messages instead: over the same links, by the same kernel. */
+static void test_exchange(void **state)
+{
+    (void)state;
+    open_worlds(2, 2);
+    for (rondo_dtype type = 0; type < RONDO_DTYPES; type++)
+        for (uint64_t count = 1; count < 40000; count = count * 7 + 3)
+            run_by(RONDO_ALGO_EXCHANGE, RONDO_COLL_ALL_REDUCE, 2, type, (rondo_op)(count % RONDO_OPS), count, count % 3,
+                   count + (uint64_t)type);
+    close_worlds(2);
+}
+
+/* Short and long messages in turns, so that packets and whole slices follow each other in every slot. */
+static void test_turns(void **state)
+{
+    (void)state;
+    open_worlds(4, 2);
+    for (uint64_t seed = 0; seed < (test_slowness() > 1 ? 6 : 12); seed++)
+        run(RONDO_COLL_ALL_REDUCE, 4, RONDO_INT32, RONDO_SUM, seed % 3 == 1 ? 40000 : 1 + seed * 50, seed % 2, seed);
+    close_worlds(4);
 }
 
 static void test_beside_steps(void **state)
@@ -170,14 +204,13 @@ static void test_any_order_of_threads(void **state)
 }
 
 /* Rank 1 does not call. Rank 0's kernel waits, and ends when it is told to. */
-static void test_stop(void **state)
+static void stop_at(uint64_t count)
 {
-    (void)state;
     void *memory;
     world_call c = {
-        .collective = RONDO_COLL_ALL_REDUCE, .algo = RONDO_ALGO_RING, .dtype = RONDO_FLOAT32, .count = 5000};
+        .collective = RONDO_COLL_ALL_REDUCE, .algo = RONDO_ALGO_RING, .dtype = RONDO_FLOAT32, .count = count};
     open_worlds(2, 1);
-    assert_int_equal(rd_device_alloc(devices[0], 20000, &memory), RONDO_SUCCESS);
+    assert_int_equal(rd_device_alloc(devices[0], count * 4, &memory), RONDO_SUCCESS);
     c.send[0] = c.recv[0] = memory;
     world_start_rank(&gpus, 0, &c, 1);
     assert_int_equal(gpus.op[0].by, RD_BY_KERNEL);
@@ -188,19 +221,25 @@ static void test_stop(void **state)
     rd_device_free(0, memory);
     close_worlds(2);
 }
-
-/* Ranks make calls that differ: both kernels end, and the links tell what came. */
-static void test_mismatch(void **state)
+static void test_stop(void **state)
 {
     (void)state;
+    stop_at(1);
+    stop_at(5000);
+    stop_at(50000);
+}
+
+/* Ranks make calls that differ: both kernels end, and the links tell what came. */
+static void mismatch_of(uint64_t one, uint64_t other)
+{
     void *memory[2];
     rd_progress end[WORLD_MAX] = {RD_IDLE, RD_IDLE};
     uint64_t signature, bytes;
-    world_call c = {
-        .collective = RONDO_COLL_ALL_REDUCE, .algo = RONDO_ALGO_RING, .dtype = RONDO_FLOAT32, .count = 5000};
+    world_call c = {.collective = RONDO_COLL_ALL_REDUCE, .algo = RONDO_ALGO_RING};
     open_worlds(2, 1);
     for (int r = 0; r < 2; r++) {
-        assert_int_equal(rd_device_alloc(devices[r], 20000, &memory[r]), RONDO_SUCCESS);
+        c.count = r ? other : one;
+        assert_int_equal(rd_device_alloc(devices[r], c.count * 4, &memory[r]), RONDO_SUCCESS);
         c.send[r] = c.recv[r] = memory[r];
         c.dtype = r ? RONDO_INT32 : RONDO_FLOAT32;
         world_start_rank(&gpus, r, &c, 1);
@@ -218,6 +257,14 @@ static void test_mismatch(void **state)
     }
     close_worlds(2);
 }
+static void test_mismatch(void **state)
+{
+    (void)state;
+    mismatch_of(5000, 5000); /* the types differ */
+    mismatch_of(1, 5000);
+    mismatch_of(5000, 50000); /* one in packets, the other in whole slices */
+    mismatch_of(50000, 70000);
+}
 
 int main(int argc, char **argv)
 {
@@ -231,6 +278,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_bits),     cmocka_unit_test(test_types),
         cmocka_unit_test(test_stop),     cmocka_unit_test(test_beside_steps),
         cmocka_unit_test(test_mismatch), cmocka_unit_test(test_any_order_of_threads),
+        cmocka_unit_test(test_exchange), cmocka_unit_test(test_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -146,6 +146,12 @@ void world_open(world *w, const world_options *options)
             if (staged) wiring->scratch[c] = malloc(options->slice_bytes);
         }
     }
+    uint32_t kernels = ~0u;
+    for (int r = 0; n > 1 && r < n; r++) {
+        rd_kernel_wire(&w->wiring[r], options->engine ? options->engine(r) : NULL, n);
+        kernels &= w->wiring[r].kernels;
+    }
+    for (int r = 0; r < n; r++) w->wiring[r].kernels = kernels;
     if (options->local) open_hier(w);
 }
 

@@ -164,6 +164,31 @@ static rondo_result open_address(int device, const rd_gpu_ticket *ticket, rd_gpu
 
 /* ---- Both sides ---- */
 
+/* On a stream of its own, for any other may have work that waits for this rank. */
+static rondo_result clear(int device, const rd_gpu_shared *memory)
+{
+    rd_cu_stream stream;
+    RD_TRY(RD_GPU(device, cuStreamCreateWithPriority, &stream, RD_CU_STREAM_NON_BLOCKING, 0));
+    rondo_result result = RD_GPU(device, cuMemsetD8Async, memory->address, 0, memory->bytes, stream);
+    if (result == RONDO_SUCCESS) result = RD_GPU(device, cuStreamSynchronize, stream);
+    rd_gpu_driver()->cuStreamDestroy(stream);
+    return result;
+}
+
+/* Its device's context is current. */
+static void give_back(const rd_gpu_shared *memory)
+{
+    const struct rd_gpu_driver *driver = rd_gpu_driver();
+    if (memory->way == RD_GPU_BY_DESCRIPTOR) {
+        driver->cuMemUnmap(memory->address, memory->bytes);
+        driver->cuMemAddressFree(memory->address, memory->bytes);
+    } else if (memory->made) {
+        driver->cuMemFree(memory->address);
+    } else if (memory->way == RD_GPU_BY_HANDLE) {
+        driver->cuIpcCloseMemHandle(memory->address);
+    }
+}
+
 rondo_result rd_gpu_shared_make(int device, size_t bytes, unsigned ways, rd_gpu_shared *made, rd_gpu_ticket *ticket,
                                 int *fd)
 {
@@ -179,9 +204,12 @@ rondo_result rd_gpu_shared_make(int device, size_t bytes, unsigned ways, rd_gpu_
     if (result == RONDO_SUCCESS) {
         result = memory.way == RD_GPU_BY_DESCRIPTOR ? make_by_descriptor(device, bytes, &memory, fd)
                                                     : make_allocated(device, bytes, &memory, &says);
+        if (result == RONDO_SUCCESS && (result = clear(device, &memory)) != RONDO_SUCCESS) give_back(&memory);
         leave(device);
     }
     if (result != RONDO_SUCCESS) {
+        if (*fd >= 0) close(*fd);
+        *fd = -1;
         release(device);
         return result;
     }
@@ -222,17 +250,9 @@ rondo_result rd_gpu_shared_open(int device, const rd_gpu_ticket *ticket, int fd,
 /* A child of fork has no driver; its parent has the memory. */
 void rd_gpu_shared_close(rd_gpu_shared *memory)
 {
-    const struct rd_gpu_driver *driver = rd_gpu_driver();
-    if (!driver || !memory->bytes) return;
+    if (!rd_gpu_driver() || !memory->bytes) return;
     if (enter(memory->device) == RONDO_SUCCESS) {
-        if (memory->way == RD_GPU_BY_DESCRIPTOR) {
-            driver->cuMemUnmap(memory->address, memory->bytes);
-            driver->cuMemAddressFree(memory->address, memory->bytes);
-        } else if (memory->made) {
-            driver->cuMemFree(memory->address);
-        } else if (memory->way == RD_GPU_BY_HANDLE) {
-            driver->cuIpcCloseMemHandle(memory->address);
-        }
+        give_back(memory);
         leave(memory->device);
     }
     release(memory->device);

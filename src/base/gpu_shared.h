@@ -40,7 +40,7 @@ typedef struct rd_gpu_ticket {
 /* The ways that a GPU can go, both as maker and as opener. */
 unsigned rd_gpu_shared_ways(int device, bool one_process);
 
-/* At least `bytes` bytes, 256-aligned, by the best of `ways`. *fd: the descriptor for the opener, or -1. */
+/* At least `bytes` bytes, 256-aligned and zero, by the best of `ways`. *fd: the descriptor for the opener, or -1. */
 rondo_result rd_gpu_shared_make(int device, size_t bytes, unsigned ways, rd_gpu_shared *made, rd_gpu_ticket *ticket,
                                 int *fd);
 /* For kernels and copies of `device`. Refuses a ticket of less than `least` bytes. fd stays the caller's. */

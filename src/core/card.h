@@ -8,7 +8,7 @@
 #include "core/comm.h"
 #include "topo/ring.h"
 
-#define RD_LINK_VERSION 4
+#define RD_LINK_VERSION 5
 
 /* What a rank tells all others; its bytes: docs/wire.md. */
 typedef struct rd_card {

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "base/sock.h"
 #include "boot/wire.h"
+#include "reduce/device.h"
 #include "transport/transport.h"
 
 #include <stdio.h>
@@ -32,6 +33,7 @@ typedef struct rd_outcome {
     uint32_t flat;          /* every link that flat needs is there */
     uint32_t staged;        /* some link of the ring has no slots */
     uint32_t hier[RD_OPEN]; /* ... of each stage of hierarchical operations */
+    uint32_t kernel;        /* rd_wiring has it */
 } rd_outcome;
 
 typedef struct rd_connecting {
@@ -174,6 +176,8 @@ static rondo_result conclude(rd_connecting *c, rd_table *table)
     for (int peer = 0; c->flat && peer < comm->size; peer++)
         if (peer != comm->rank && !has(wire_out(comm, peer, 0), RONDO_LINK_SLOTS | RONDO_LINK_RETURN)) mine.flat = 0;
     for (int s = 0; s < RD_OPEN; s++) mine.hier[s] = rd_hierarchy_staged(comm, s);
+    rd_kernel_wire(wiring, comm->device && !comm->trace ? rd_device_engine(comm->device) : NULL, comm->size);
+    mine.kernel = wiring->kernel;
     rondo_result result = rd_table_exchange(table, "outcome", &mine, sizeof mine, all, c->deadline);
     if (result != RONDO_SUCCESS) goto out;
     bool flat = true, hier[RD_OPEN] = {false};
@@ -181,6 +185,7 @@ static rondo_result conclude(rd_connecting *c, rd_table *table)
         for (int s = 0; s < RD_OPEN; s++) hier[s] = hier[s] || all[r].hier[s];
         flat = flat && all[r].flat;
         wiring->staged = wiring->staged || all[r].staged;
+        wiring->kernels &= all[r].kernel;
     }
     if (wiring->staged && wiring->slice_bytes > SOCKET_SLICE) shorten_slices(comm);
     if (flat) {

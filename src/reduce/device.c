@@ -189,7 +189,6 @@ rondo_result rd_device_open(rd_device **device, int ordinal)
         free(made);
         return result;
     }
-    atomic_fetch_add(&made->gpu->ranks, 1);
     rd_gpu_marks_init(&made->legacy, made->gpu->context, ordinal);
     if ((result = open_stream(made)) != RONDO_SUCCESS) {
         rd_device_close(made);
@@ -215,7 +214,7 @@ void rd_device_close(rd_device *device)
             if (device->events[i]) driver->cuEventDestroy(device->events[i]);
         rd_gpu_pop();
     }
-    atomic_fetch_sub(&device->gpu->ranks, 1);
+    rd_device_ring_drop(device);
     rd_gpu_drop(device->gpu);
     free(device);
 }

@@ -60,7 +60,6 @@ rondo_result rd_device_move(rd_device *device, void *to, const void *from, size_
 typedef struct rd_gpu {
     struct rd_gpu *next;
     int ordinal, users; /* ranks, and memory that they have */
-    atomic_int ranks;
     rd_cu_context context;
     rd_cu_module module;
     rd_cu_function reduce[RONDO_DTYPES];
@@ -68,6 +67,7 @@ typedef struct rd_gpu {
     rd_cu_function ring[RONDO_DTYPES];
     int ring_threads[RONDO_DTYPES];
     int ring_blocks; /* that are resident at the same time, of any ring kernel */
+    atomic_int ring_taken; /* of them, by ranks */
     int multiprocessors;
     bool counts; /* its streams can write to memory */
 } rd_gpu;
@@ -84,6 +84,7 @@ struct rd_device {
     uint64_t marks[RD_MARKS]; /* their tickets */
     uint64_t marked, passed;  /* so many were set, and have come */
     struct rd_device_ring *ring; /* host memory that ring kernels reach */
+    int ring_channels;           /* that it has taken */
     rd_gpu_marks legacy;      /* for the legacy stream of its context, where the caller's work may be */
 };
 
@@ -91,8 +92,9 @@ extern const struct rd_engine_ops rd_device_engine_ops;
 
 /* Ring kernels (device_ring.c). */
 rondo_result rd_gpu_load_ring(rd_gpu *gpu);
-rondo_result rd_device_ring(rd_engine *engine, rondo_dtype type, struct rd_ring_args *args);
-int rd_device_ring_channels(const rd_engine *engine, int ranks);
+rondo_result rd_device_ring(rd_engine *engine, rondo_dtype type, struct rd_ring_args *args, int threads);
+bool rd_device_ring_take(rd_engine *engine, int channels, int ranks);
+void rd_device_ring_drop(rd_device *device);
 size_t rd_device_ring_bytes(void);
 /* What was given last, now on the stream, is `ticket`. */
 rondo_result rd_device_number(rd_device *device, uint64_t ticket);

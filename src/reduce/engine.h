@@ -33,10 +33,10 @@ struct rd_engine_ops {
     rondo_result (*check)(rd_engine *engine);
 
     /* The two are NULL where it cannot. ring: the whole ring of an operation at once, whose channels wait for their
-     * neighbours; fills in the addresses that are the engine's own. The one before must be done. ring_channels: how many
-     * channels, and ranks of a ring, it can do so now. */
-    rondo_result (*ring)(rd_engine *engine, rondo_dtype type, struct rd_ring_args *args);
-    int (*ring_channels)(const rd_engine *engine, int ranks);
+     * neighbours, by at most so many threads each; fills in the addresses that are the engine's own. The one before must
+     * be done. ring_take: whether from now on it can do so with rings of so many ranks, over so many channels. */
+    rondo_result (*ring)(rd_engine *engine, rondo_dtype type, struct rd_ring_args *args, int threads);
+    bool (*ring_take)(rd_engine *engine, int channels, int ranks);
 };
 
 static inline rondo_result rd_engine_reduce(rd_engine *engine, const rd_reduction *reduction, const rd_pass *pass)
@@ -55,9 +55,9 @@ static inline rondo_result rd_engine_copy(rd_engine *engine, void *to, void *als
     return result;
 }
 
-static inline rondo_result rd_engine_ring(rd_engine *engine, rondo_dtype type, struct rd_ring_args *args)
+static inline rondo_result rd_engine_ring(rd_engine *engine, rondo_dtype type, struct rd_ring_args *args, int threads)
 {
-    rondo_result result = engine->ops->ring(engine, type, args);
+    rondo_result result = engine->ops->ring(engine, type, args, threads);
     engine->given += result == RONDO_SUCCESS;
     return result;
 }

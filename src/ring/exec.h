@@ -66,6 +66,8 @@ typedef struct rd_wiring {
     unsigned char *scratch[RD_MAX_CHANNELS]; /* slice_bytes each; NULL where both links of the channel have slots */
     size_t slice_bytes;                      /* the same on every rank */
     bool staged;                             /* some link of the ring, on any rank, has no slots */
+    uint32_t kernel, kernels;                /* what the ring's links can do, of this rank and of all, where this rank
+                                                and all carry out rings as one kernel each; else 0 */
     rd_wire *flat_out, *flat_in;             /* by rank; NULL: no flat on this communicator */
     size_t flat_bytes;                       /* slot size of the flat wires, the same on every rank */
 } rd_wiring;
@@ -207,6 +209,8 @@ typedef struct rd_op {
     rd_exchange exchange;
     rd_peers peers;
     uint64_t kernel_ticket; /* of a ring that is one kernel, while it runs */
+    int kernel_channels;    /* ... over so many channels */
+    bool kernel_packed;     /* ... whose slices go in packets */
     uint64_t own_ticket; /* of an engine: its own chunk has been copied; 0: it has not been asked to */
     /* of a failure, and for messages */
     rondo_link_result failure;
@@ -242,6 +246,10 @@ void rd_op_transfers(rd_op *op, rd_transfer *list, int count);
 
 /* A wire of transfers that had no link has one now, and nothing was sent over it or received. */
 void rd_op_linked(rd_op *op, rd_wire *wire);
+
+/* Once the ring's links stand: whether the engine, perhaps NULL, carries out rings over them as one kernel each; if so,
+ * for as long as they stand. Sets kernel; kernels is what remains of it when every rank's is known. */
+void rd_kernel_wire(rd_wiring *wiring, rd_engine *engine, int ranks);
 
 /* Starts an operation. plan, steps, buffers, reduction, wiring and signature are set, of peers the transfers and of
  * hierarchical ones hier, too; fills in the rest. A hierarchical one has plan for the message as a whole. */
@@ -311,7 +319,7 @@ const rd_wire *rd_hier_look(const rd_op *op);
 int rd_hier_waits_for(const rd_op *op, bool *to_receive);
 /* Makes what a hierarchical operation by this reduction needs ready; RONDO_SUCCESS, or no memory. */
 rondo_result rd_hier_prepare(rd_hier *hier, const rd_reduction *reduction, uint64_t count, int cpu);
-/* Whether the operation's engine carries out the ring as one kernel. */
+/* Whether the operation's engine carries out the ring as one kernel; never so before rd_kernel_wire. */
 bool rd_kernel_covers(const rd_op *op);
 rd_progress rd_kernel_advance(rd_op *op);
 void rd_kernel_stop(rd_op *op);

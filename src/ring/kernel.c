@@ -9,34 +9,49 @@
 
 #include <string.h>
 
-/* What each is for, by where the slots lie: messages of at least so many bytes. To launch once and not for each slice
- * pays everywhere; but a kernel that waits in host memory's slots polls over PCIe, and keeps its multiprocessors
- * from others while it does. Set without a GPU to measure on. */
-static const struct {
+/* How a ring is done as one kernel, by what all its links can do and the size of the message; the first line that fits.
+ * All ranks must do the same where they use packets or fewer channels: so only where all do the ring so, which they tell
+ * one another when the links stand. Beside one that goes slice by slice the last line is for all.
+ *
+ * Packets save a short message the wait for heads, which lie in host memory, at each hop a way over PCIe. Their price,
+ * twice the bytes, shows when those take longer than that. A channel more pays when there is more than one slice for
+ * each. Set without a GPU to measure on. */
+typedef struct choice {
     uint32_t caps;
-    size_t least;
-} worth[] = {
-    {RONDO_LINK_DEVICE, 0},
+    size_t most; /* bytes of the message */
+    bool packed;
+    int channels, threads; /* at most; threads of a block */
+} choice;
+static const choice choices[] = {
+    {RONDO_LINK_DEVICE | RONDO_LINK_PACKETS, 2048, true, 1, 128},
+    {RONDO_LINK_DEVICE | RONDO_LINK_PACKETS, 32768, true, 1, 512},
+    {RONDO_LINK_DEVICE | RONDO_LINK_PACKETS, 131072, true, RD_MAX_CHANNELS, 512},
+    {RONDO_LINK_DEVICE, SIZE_MAX, false, RD_MAX_CHANNELS, 512},
 };
+enum { CHOICES = sizeof choices / sizeof *choices };
 
-static bool pays(const rd_op *op, uint32_t caps)
+static const choice *choose(const rd_op *op)
 {
-    for (size_t i = 0; i < sizeof worth / sizeof *worth; i++)
-        if ((caps & worth[i].caps) == worth[i].caps && op->plan.count * op->reduction->bytes >= worth[i].least)
-            return true;
-    return false;
+    size_t bytes = op->plan.count * op->reduction->bytes;
+    const choice *last = &choices[CHOICES - 1];
+    for (const choice *c = choices; c < last; c++)
+        if ((op->wiring->kernels & c->caps) == c->caps && bytes <= c->most) return c;
+    return last;
+}
+
+void rd_kernel_wire(rd_wiring *wiring, rd_engine *engine, int ranks)
+{
+    uint32_t caps = ~0u;
+    wiring->kernel = wiring->kernels = 0;
+    if (!engine || !engine->ops->ring) return;
+    for (int c = 0; c < wiring->channels; c++) caps &= wiring->ring_out[c]->link->caps & wiring->ring_in[c]->link->caps;
+    if ((caps & RONDO_LINK_VIEW) && (caps & RONDO_LINK_DEVICE) && engine->ops->ring_take(engine, wiring->channels, ranks))
+        wiring->kernel = wiring->kernels = caps;
 }
 
 bool rd_kernel_covers(const rd_op *op)
 {
-    const rd_wiring *wiring = op->wiring;
-    uint32_t caps = ~0u;
-    if (!op->engine || !op->engine->ops->ring || op->plan.algo != RONDO_ALGO_RING || op->courses || op->stage ||
-        op->trace)
-        return false;
-    for (int c = 0; c < wiring->channels; c++) caps &= wiring->ring_out[c]->link->caps & wiring->ring_in[c]->link->caps;
-    return (caps & RONDO_LINK_VIEW) && pays(op, caps) &&
-           op->engine->ops->ring_channels(op->engine, op->plan.size) >= wiring->channels;
+    return op->wiring->kernel && op->engine && !op->courses && !op->stage && !op->trace;
 }
 
 /* Buffers that the rank's part of the collective does not touch may lie where no GPU reaches. */
@@ -53,6 +68,11 @@ static rondo_link_result launch(rd_op *op)
 {
     const rd_wiring *wiring = op->wiring;
     const rd_reduction *reduction = op->reduction;
+    const choice *how = choose(op);
+    size_t widest = op->plan.wide ? reduction->wide_bytes : reduction->bytes;
+    if (how->packed && op->slice_elements > RONDO_PACKED_MOST / widest) op->slice_elements = RONDO_PACKED_MOST / widest;
+    op->kernel_packed = how->packed;
+    op->kernel_channels = wiring->channels < how->channels ? wiring->channels : how->channels;
     rd_ring_args args = {
         .plan = op->plan,
         .signature = op->signature,
@@ -68,16 +88,17 @@ static rondo_link_result launch(rd_op *op)
         .scale = reduction->scale,
         .divisor = reduction->divisor,
         .grain = RD_CHANNEL_GRAIN,
-        .channels = wiring->channels,
+        .channels = op->kernel_channels,
         .block = op->block,
+        .packed = how->packed,
     };
-    for (int c = 0; c < wiring->channels; c++) {
+    for (int c = 0; c < op->kernel_channels; c++) {
         rondo_link *in = wiring->ring_in[c]->link, *out = wiring->ring_out[c]->link;
         rondo_link_result r = in->ops->view(in, &args.channel[c].in);
         if (r == RONDO_LINK_OK) r = out->ops->view(out, &args.channel[c].out);
         if (r != RONDO_LINK_OK) return r;
     }
-    if (rd_engine_ring(op->engine, reduction->type, &args) != RONDO_SUCCESS) return rd_op_engine_failed(op);
+    if (rd_engine_ring(op->engine, reduction->type, &args, how->threads) != RONDO_SUCCESS) return rd_op_engine_failed(op);
     op->kernel_ticket = op->engine->given;
     return RONDO_LINK_OK;
 }
@@ -103,7 +124,7 @@ rd_progress rd_kernel_advance(rd_op *op)
     if (!rd_engine_done(op->engine, op->kernel_ticket)) return RD_IDLE;
     op->kernel_ticket = 0;
     rd_progress progress = RD_DONE;
-    for (int c = 0; c < op->wiring->channels; c++) {
+    for (int c = 0; c < op->kernel_channels; c++) {
         uint64_t end = op->engine->reports[c].end;
         rondo_link_result r = account(op, c);
         if (r == RONDO_LINK_OK && end == RD_RING_MISMATCH) r = RONDO_LINK_MISMATCH;

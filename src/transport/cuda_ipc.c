@@ -7,6 +7,7 @@
  * Heads are host memory that both processes map and pin, so that either rank may move slices by CPU (reserve, commit:
  * an engine does the payload) or by a kernel, and the two need not know which the other does. A brief slice lies in its
  * head as on every other link: a kernel that has polled the head has its line anyway, and one rule serves all.
+ * Behind the payloads, in GPU memory, too, lies the room for packets, by which two kernels do without looking at heads.
  *
  * Who frees what, and when. An end is closed when nothing of its rank moves slices any more: core waits for what the
  * GPU was given, also after a failure. The receiver's GPU memory goes back when both ends are closed, whichever goes
@@ -86,6 +87,7 @@ static rondo_link_result ipc_view(rondo_link *link, rondo_view *view)
     rd_slots_view(link, view);
     view->payloads = (unsigned char *)(uintptr_t)end->payloads.address;
     view->payload_stride = link->slot_bytes;
+    view->packets = view->payloads + link->slots * link->slot_bytes;
     return RONDO_LINK_OK;
 }
 
@@ -164,7 +166,7 @@ static const rondo_link_ops ipc_ops = {
     .close = close_end,
 };
 static const rd_mapped_kind ipc_kind = {
-    .ops = &ipc_ops, .version = 1, .offer_bytes = sizeof(struct wire_offer), .heads_only = true};
+    .ops = &ipc_ops, .version = 2, .offer_bytes = sizeof(struct wire_offer), .heads_only = true};
 
 /* ---- Making a link ---- */
 
@@ -182,7 +184,7 @@ static rondo_result new_end(const rondo_link_spec *spec, struct end **end)
 static rondo_result begin(struct end *end)
 {
     rondo_link *link = &end->mapped.slots.link;
-    link->caps = RONDO_LINK_SLOTS | RONDO_LINK_RETURN | RONDO_LINK_VIEW | RONDO_LINK_DEVICE;
+    link->caps = RONDO_LINK_SLOTS | RONDO_LINK_RETURN | RONDO_LINK_VIEW | RONDO_LINK_DEVICE | RONDO_LINK_PACKETS;
     rondo_result result = rd_gpu_pin(end->device, end->mapped.memory, end->mapped.bytes);
     if (result != RONDO_SUCCESS)
         return rd_fail(result, "the heads of a link with rank %d cannot be pinned: %s", link->peer, rd_last_error());
@@ -190,9 +192,10 @@ static rondo_result begin(struct end *end)
     return RONDO_SUCCESS;
 }
 
+/* Of the payloads and the packets. */
 static size_t payload_bytes(const rondo_link *link)
 {
-    return link->slots * link->slot_bytes;
+    return link->slots * (link->slot_bytes + 2 * RONDO_PACKED_MOST);
 }
 
 static rondo_result ipc_offer(const rondo_link_spec *spec, rondo_link **sender, rondo_offer *offer)

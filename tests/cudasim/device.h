@@ -4,9 +4,8 @@
  * of a block is a fiber (fiber.c), a block runs on one thread of the operating system, and blocks run beside one
  * another.
  *
- * A kernel's source may use: threadIdx, blockIdx, blockDim, gridDim, warpSize; __syncthreads, __syncwarp,
- * __shfl_*_sync,
- * __ballot_sync, __any_sync, __all_sync; __shared__; rd_sim_dynamic_shared(); and, in every loop that waits for memory
+ * A kernel's source may use: threadIdx, blockIdx, blockDim, gridDim, warpSize; __syncthreads, __syncthreads_or,
+ * __syncwarp, __shfl_*_sync, __ballot_sync, __any_sync, __all_sync; __shared__; rd_sim_dynamic_shared(); and, in every loop that waits for memory
  * to change, rd_sim_spin(). What it must not do: RULES at the end.
  */
 #ifndef RONDO_CUDASIM_DEVICE_H
@@ -123,6 +122,19 @@ static const int warpSize __attribute__((unused)) = RD_SIM_WARP;
 static inline void __syncthreads(void)
 {
     rd_sim_driver->barrier();
+}
+
+/* The same; whether any of them gave other than 0. */
+static inline int __syncthreads_or(int predicate)
+{
+    static thread_local int any;
+    __atomic_store_n(&any, 0, __ATOMIC_RELAXED);
+    __syncthreads();
+    if (predicate != 0) __atomic_store_n(&any, 1, __ATOMIC_RELAXED);
+    __syncthreads();
+    int result = __atomic_load_n(&any, __ATOMIC_RELAXED);
+    __syncthreads();
+    return result;
 }
 
 /* Waits for the lanes of `mask`, which must all come here with the same mask. */
