@@ -35,4 +35,16 @@ expect "devices=2 p2p=none" 1 "cuda_ipc was asked for (RONDO_TRANSPORT), but GPU
 expect "devices=2" 1 "cuda_ipc was asked for (RONDO_TRANSPORT), but rank [01] uses no GPU" RONDO_TRANSPORT=cuda_ipc GPU=host
 expect "devices=2" 0 "shm was asked for" RONDO_TRANSPORT=shm
 expect "devices=2 p2p=none" 1 "RONDO_TRANSPORT=shm goes through host memory" HIDE=1
+
+# One of two goes step by step, since it has a trace; the other is a kernel, which rings nobody.
+trace=$(mktemp)
+trap 'rm -f "$log" "$trace"' EXIT
+CUDASIM=devices=2 TRACE=$trace timeout 100 "$build/rondo" run -n 2 bash -c \
+    'if [ $LOCAL_RANK = 1 ]; then export RONDO_TRACE=$TRACE; fi
+     RONDO_DEVICE=$LOCAL_RANK exec "$0" bench all_reduce --device cuda -b 1M -e 1M --iters 10 --warmup 2 --check' "$build/rondo" >"$log" 2>&1
+if [ $? != 0 ] || grep -q "slept .* beside something to do" "$log"; then
+    echo "a rank beside a kernel slept"
+    tail -40 "$log"
+    failed=1
+fi
 exit $failed

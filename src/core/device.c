@@ -189,6 +189,11 @@ static bool slots_on_gpu(const rondo_comm *comm)
     return false;
 }
 
+bool rd_task_beside_kernels(const rd_task *task)
+{
+    return task->running && slots_on_gpu(task->comm);
+}
+
 /* Where a GPU reaches neither buffer the CPU carries it out, if it reaches all slots. */
 rondo_result rd_place_call(rondo_comm *comm, const rd_call *call)
 {

@@ -147,7 +147,7 @@ rondo_result rd_links_make(rondo_comm *comm, rd_lane lane, int peer, int64_t dea
     int fd;
     if (wire->link) return RONDO_SUCCESS;
     RD_TRY(reach(comm, lane, peer, deadline, &transport, &fd));
-    rondo_link_spec spec = {.me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = SLOTS};
+    rondo_link_spec spec = {.me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = SLOTS, .device = -1};
     spec.slot_bytes = transport->reach == RONDO_REACH_NETWORK ? SOCKET_SLICE : SLOT_BYTES;
     if (transport->sockets) spec.sockets[spec.socket_count++] = fd;
     rondo_result result = transport->offer(&spec, &link, &offer);
@@ -200,7 +200,7 @@ static rondo_result accept_link(rondo_comm *comm, int peer, int fd, const rd_gre
         return result;
     }
     rondo_link_spec spec = {
-        .me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = hello.slots, .slot_bytes = hello.slot_bytes};
+        .me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = hello.slots, .slot_bytes = hello.slot_bytes, .device = -1};
     if (transport->sockets) spec.sockets[spec.socket_count++] = fd;
     result = transport->accept(&spec, &offer, link, &answer);
     if (result != RONDO_SUCCESS) {

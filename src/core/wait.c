@@ -193,13 +193,13 @@ static void sleep_on_all(rd_task *const *tasks, int n, rondo_bell **bells)
     if (failed) finish(failed, result == RONDO_IN_PROGRESS ? rd_explain_failure(failed) : result);
 }
 
-/* While some task waits for its GPU. Whether that still works is asked less often than how far it is. */
+/* While some task waits for its GPU, or for another's. Whether that still works is asked less often than how far it is. */
 static bool nap_beside_gpu(rd_task *const *tasks, int n)
 {
     bool any = false;
     for (int i = 0; i < n; i++) {
         rd_task *task = tasks[i];
-        if (task->result != RONDO_IN_PROGRESS || !rd_task_on_gpu(task)) continue;
+        if (task->result != RONDO_IN_PROGRESS || !(rd_task_on_gpu(task) || rd_task_beside_kernels(task))) continue;
         rd_engine *engine = task->started ? rd_device_engine(task->comm->device) : NULL;
         if (engine && engine->ops->check(engine) != RONDO_SUCCESS) finish(task, rd_explain_gpu(task));
         any = true;
