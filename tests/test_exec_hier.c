@@ -216,6 +216,45 @@ static void other_calls(void **state)
     }
 }
 
+/* Ends of links on which withdraw was called. */
+static const rondo_link *withdrawn[64];
+static int withdrawals;
+static rondo_link_result count_withdraw(rondo_link *link)
+{
+    assert_true(withdrawals < 64);
+    withdrawn[withdrawals++] = link;
+    return RONDO_LINK_OK;
+}
+static rondo_link *counting(rondo_link *link)
+{
+    static rondo_link_ops ops;
+    ops = *link->ops;
+    ops.withdraw = count_withdraw;
+    link->ops = &ops;
+    return link;
+}
+
+/* One that ends early, when the other host has not begun, takes back what its rails were given. */
+static void ends_early(void **state)
+{
+    (void)state;
+    world_options o = shape(2, 2, 1, world_tcp, world_tcp);
+    o.wrap = counting;
+    world *w = opened(&o);
+    world_call c = {.collective = RONDO_COLL_ALL_REDUCE, .algo = RONDO_ALGO_HIER, .dtype = RONDO_FLOAT32, .count = 4096};
+    unsigned char *memory = calloc(4, 4 * 4096);
+    for (int r = 0; r < 4; r++) c.send[r] = c.recv[r] = memory + 4 * 4096 * r;
+    for (int r = 0; r < 2; r++) world_start_rank(w, r, &c, 1);
+    for (int turn = 0; turn < 1000; turn++) rd_op_advance(&w->op[turn % 2]);
+    withdrawals = 0;
+    assert_true(rd_op_withdraw(&w->op[0]));
+    bool rail = false;
+    for (int i = 0; i < withdrawals; i++) rail = rail || withdrawn[i] == w->hier[0].wiring[RD_RAIL].ring_in[0]->link;
+    assert_true(rail);
+    closed(w);
+    free(memory);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -225,6 +264,7 @@ int main(void)
         cmocka_unit_test(order_of_additions),
         cmocka_unit_test(what_crosses_the_network),
         cmocka_unit_test(other_calls),
+        cmocka_unit_test(ends_early),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

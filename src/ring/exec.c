@@ -123,8 +123,8 @@ static rd_progress armed(rd_op *op, const rd_wire *wire, rondo_link_result answe
 rd_progress rd_op_arm(rd_op *op, rondo_bell *bell)
 {
     rd_progress all = RD_IDLE;
+    const rd_wire *wire = NULL;
     if (op->by == RD_BY_PEERS) {
-        const rd_wire *wire = NULL;
         rondo_link_result answer = rd_peers_arm(op, bell, &wire);
         return armed(op, wire, answer);
     }
@@ -133,8 +133,11 @@ rd_progress rd_op_arm(rd_op *op, rondo_bell *bell)
     if (op->by == RD_BY_KERNEL) return RD_IDLE; /* its end rings no bell */
     if (op->by == RD_BY_EXCHANGE) return armed(op, op->exchange.blocked, rd_exchange_arm(op, bell));
     if (op->by == RD_BY_FLAT) return armed(op, op->flat.blocked, rd_flat_arm(op, bell));
-    for (int c = 0; c < op->wiring->channels && all == RD_IDLE; c++)
-        if (!op->flow[c].done) all = armed(op, op->flow[c].in, rd_ring_arm(&op->flow[c], bell));
+    for (int c = 0; c < op->wiring->channels && all == RD_IDLE; c++) {
+        if (op->flow[c].done) continue;
+        rondo_link_result answer = rd_ring_arm(&op->flow[c], bell, &wire);
+        all = armed(op, wire, answer);
+    }
     return all;
 }
 
@@ -184,12 +187,21 @@ bool rd_op_withdraw(rd_op *op)
     if (op->by == RD_BY_KERNEL) rd_kernel_stop(op);
     if (op->engine && !rd_engine_done(op->engine, op->engine->given))
         return op->engine->ops->check(op->engine) != RONDO_SUCCESS;
-    if (op->by == RD_BY_FLAT) return rd_flat_withdraw(op);
     bool all = true;
-    if (op->by == RD_BY_RING)
+    switch (op->by) {
+    case RD_BY_ITSELF:
+    case RD_BY_KERNEL:
+    case RD_BY_EXCHANGE: break; /* nobody reaches what is not in slots */
+    case RD_BY_FLAT: return rd_flat_withdraw(op);
+    case RD_BY_HIER: return rd_hier_withdraw(op);
+    case RD_BY_RING:
         for (int c = 0; c < op->wiring->channels; c++)
             all = is_withdrawn(op->flow[c].in) && is_withdrawn(op->flow[c].out) && all;
-    for (int i = 0; op->by == RD_BY_PEERS && i < op->transfer_count; i++) all = is_withdrawn(op->transfers[i].wire) && all;
+        break;
+    case RD_BY_PEERS:
+        for (int i = 0; i < op->transfer_count; i++) all = is_withdrawn(op->transfers[i].wire) && all;
+        break;
+    }
     return all;
 }
 

@@ -316,6 +316,7 @@ void rd_hier_start(rd_op *op);
 rd_progress rd_hier_advance(rd_op *op);
 rd_progress rd_hier_arm(rd_op *op, rondo_bell *bell);
 const rd_wire *rd_hier_look(const rd_op *op);
+bool rd_hier_withdraw(rd_op *op);
 int rd_hier_waits_for(const rd_op *op, bool *to_receive);
 /* Makes what a hierarchical operation by this reduction needs ready; RONDO_SUCCESS, or no memory. */
 rondo_result rd_hier_prepare(rd_hier *hier, const rd_reduction *reduction, uint64_t count, int cpu);
@@ -326,7 +327,7 @@ void rd_kernel_stop(rd_op *op);
 int rd_kernel_waits_for(const rd_op *op, bool *to_receive);
 void rd_ring_start(rd_op *op, rd_flow *flow, int channel);
 rd_progress rd_ring_advance(rd_op *op, rd_flow *flow);
-rondo_link_result rd_ring_arm(rd_flow *flow, rondo_bell *bell);
+rondo_link_result rd_ring_arm(rd_flow *flow, rondo_bell *bell, const rd_wire **which); /* gave the answer */
 const rd_wire *rd_ring_look(const rd_op *op, const rd_flow *flow); /* a wire with a foreign slice, or NULL */
 void rd_flat_start(rd_op *op);
 rd_progress rd_flat_advance(rd_op *op);
@@ -338,7 +339,7 @@ void rd_exchange_start(rd_op *op);
 rd_progress rd_exchange_advance(rd_op *op);
 void rd_peers_start(rd_op *op);
 rd_progress rd_peers_advance(rd_op *op);
-rondo_link_result rd_peers_arm(rd_op *op, rondo_bell *bell, const rd_wire **which); /* gave the answer */
+rondo_link_result rd_peers_arm(rd_op *op, rondo_bell *bell, const rd_wire **which);
 int rd_peers_waits_for(const rd_op *op, bool *to_receive);
 rondo_link_result rd_exchange_arm(rd_op *op, rondo_bell *bell);
 const rd_wire *rd_exchange_look(const rd_op *op);

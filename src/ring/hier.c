@@ -167,3 +167,12 @@ int rd_hier_waits_for(const rd_op *op, bool *to_receive)
         if (op->hier->runs[s]) return rd_op_waits_for(&op->hier->op[s], to_receive);
     return -1;
 }
+
+/* Stages that are over have nothing posted. */
+bool rd_hier_withdraw(rd_op *op)
+{
+    bool all = true;
+    for (int s = 0; s < RD_STAGES; s++)
+        if (op->hier->runs[s]) all = rd_op_withdraw(&op->hier->op[s]) && all;
+    return all;
+}

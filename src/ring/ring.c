@@ -474,15 +474,17 @@ rd_progress rd_ring_advance(rd_op *op, rd_flow *flow)
     return RD_MOVED;
 }
 
-rondo_link_result rd_ring_arm(rd_flow *flow, rondo_bell *bell)
+rondo_link_result rd_ring_arm(rd_flow *flow, rondo_bell *bell, const rd_wire **which)
 {
     rondo_link *in = flow->in->link, *out = flow->out->link;
     rondo_link_result r = RONDO_LINK_AGAIN;
-    /* A link that moves only when polled is watched whatever the flow waits for. */
-    if (POLLED(flow->in) ? flow->posted > flow->applied : flow->blocked == RD_NEEDS_IN)
+    *which = flow->in;
+    /* A link that moves only when polled is watched whatever the flow waits for, and also one that took nothing. */
+    if (POLLED(flow->in) ? flow->posted > flow->applied || flow->in_refused : flow->blocked == RD_NEEDS_IN)
         r = in->ops->arm(in, bell, POLLED(flow->in) ? flow->in_count : flow->in->used);
     if (r != RONDO_LINK_AGAIN) return r;
-    if (POLLED(flow->out) ? flow->out->used > flow->out_done : flow->blocked == RD_NEEDS_OUT)
+    *which = flow->out;
+    if (POLLED(flow->out) ? flow->out->used > flow->out_done || flow->out_refused : flow->blocked == RD_NEEDS_OUT)
         r = out->ops->arm(out, bell, POLLED(flow->out) ? flow->out_done : flow->out->used - out->slots);
     return r;
 }

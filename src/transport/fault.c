@@ -142,16 +142,30 @@ static rondo_link_result fault_recv(rondo_link *link, void *to, size_t bytes, ui
     return result;
 }
 
+/* OK: the slice that is so far ahead may be seen, if it is there. */
+static rondo_link_result may_show(struct fault *f, uint32_t ahead)
+{
+    uint64_t slice = f->taken + ahead;
+    if (fails(f)) return f->options.fail_with;
+    if (lies(f)) return RONDO_LINK_AGAIN;
+    if (!f->options.delay || slice < f->visible) return RONDO_LINK_OK;
+    look(f);
+    return slice >= f->visible && hides(f) ? RONDO_LINK_AGAIN : RONDO_LINK_OK;
+}
+
 static rondo_link_result fault_peek(rondo_link *link, size_t bytes, uint64_t signature, void **place)
 {
     struct fault *f = fault_of(link);
-    if (fails(f)) return f->options.fail_with;
-    if (lies(f)) return RONDO_LINK_AGAIN;
-    if (f->options.delay && f->taken >= f->visible) {
-        look(f);
-        if (f->taken >= f->visible && hides(f)) return RONDO_LINK_AGAIN;
-    }
-    return f->inner->ops->peek(f->inner, bytes, signature, place);
+    rondo_link_result result = may_show(f, 0);
+    return result == RONDO_LINK_OK ? f->inner->ops->peek(f->inner, bytes, signature, place) : result;
+}
+
+/* A link that must be told what is expected is told, also when it is said not to be there. */
+static rondo_link_result fault_peek_ahead(rondo_link *link, uint32_t ahead, size_t bytes, uint64_t signature, void **place)
+{
+    struct fault *f = fault_of(link);
+    rondo_link_result result = may_show(f, ahead), inner = f->inner->ops->peek_ahead(f->inner, ahead, bytes, signature, place);
+    return result == RONDO_LINK_OK ? inner : result;
 }
 
 static rondo_link_result fault_release(rondo_link *link)
@@ -253,6 +267,7 @@ rondo_link *rd_fault_wrap(rondo_link *inner, const struct rd_fault *options)
         .register_memory = inner->ops->register_memory ? fault_register : NULL,
         .import_memory = inner->ops->import_memory ? fault_import : NULL,
         .foresee = inner->ops->foresee ? fault_foresee : NULL,
+        .peek_ahead = inner->ops->peek_ahead ? fault_peek_ahead : NULL,
         .withdraw = inner->ops->withdraw ? fault_withdraw : NULL,
         .enter = inner->ops->enter ? fault_enter : NULL,
         .leave = inner->ops->leave ? fault_leave : NULL,

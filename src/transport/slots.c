@@ -183,7 +183,9 @@ rondo_link_result rd_slots_peek_ahead(rondo_link *link, uint32_t ahead, size_t b
         if (result != RONDO_LINK_OK) return result;
     }
     rondo_slot *slot = slot_of(end, slice);
+    end->foreign = ahead;
     if (slot->signature != signature || slot->bytes != bytes) return RONDO_LINK_MISMATCH;
+    end->foreign = 0;
     *place = payload_of(slot, bytes);
     return RONDO_LINK_OK;
 }
@@ -288,7 +290,7 @@ void rd_slots_exit(rondo_link *link)
 void rd_slots_seen(const rondo_link *link, uint64_t *signature, uint64_t *bytes)
 {
     const rd_slots *end = (const rd_slots *)link;
-    const rondo_slot *slot = slot_of(end, end->finished);
+    const rondo_slot *slot = slot_of(end, end->finished + end->foreign);
     *signature = slot->signature;
     *bytes = slot->bytes;
 }

@@ -34,6 +34,7 @@ typedef struct rd_slots {
     uint64_t reserved;  /* sender */
     bool by_halves;     /* sender: slots came back several at a time when it looked last */
     uint64_t finished;  /* sender: committed; receiver: released */
+    uint32_t foreign;   /* receiver: how far behind the oldest lies the slice that was last found to be another */
     rd_slots_control *control;
     int side;           /* RD_SENDER or RD_RECEIVER */
     rd_ringer ringer;   /* of the peer; nobody's before complete */

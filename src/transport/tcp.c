@@ -142,7 +142,8 @@ static void mark_off(struct end *end, struct wire *wire, size_t moved)
 static void not_moved(struct end *end, struct wire *wire, ssize_t result, int error)
 {
     if (result < 0 && (error == EAGAIN || error == EWOULDBLOCK || error == EINTR)) return;
-    if (result < 0 && error == EPIPE) wire->ended = RONDO_LINK_CLOSED;
+    /* A peer that closes with something unread resets the connection. */
+    if (result < 0 && (error == EPIPE || (error == ECONNRESET && end->side == RD_SENDER))) wire->ended = RONDO_LINK_CLOSED;
     else if (result < 0) broken(end, wire, "failed", error);
     else if (frame_of(end, wire->next)->moved) broken(end, wire, "ended in the middle of a slice", 0);
     else wire->ended = RONDO_LINK_CLOSED;
