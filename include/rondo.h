@@ -264,7 +264,7 @@ RONDO_API rondo_result rondo_stream_create(rondo_stream **stream, rondo_comm *co
  * caller waits for neither. comm may be NULL, else the CUDA stream must be of the GPU that comm uses. The CUDA stream must
  * live as long as this one. Ranks that share a GPU need a CUDA stream each, or a group. If a call fails, what follows on
  * the CUDA stream goes on: ask rondo_stream_query. RONDO_INVALID_USAGE: no GPU, or one whose streams cannot wait for a
- * value in memory. */
+ * value in memory; here and for each call: the CUDA stream is being captured into a graph, which goes on without it. */
 RONDO_API rondo_result rondo_stream_from_cuda(rondo_stream **stream, void *cuda_stream, rondo_comm *comm);
 
 /* RONDO_IN_PROGRESS while something that it was given is not done; else RONDO_SUCCESS, or the first failure since it

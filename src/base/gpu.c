@@ -158,3 +158,42 @@ rondo_result rd_gpu_check(rd_cu_result result, const char *call, int device)
     if (device >= 0) snprintf(where, sizeof where, " on GPU %d", device);
     return rd_fail(RONDO_UNHANDLED_CUDA_ERROR, "%s%s failed: %s%s", call, where, text, remedy(result));
 }
+
+/* Of this thread: how often it has entered, and its own mode, to which it returns. */
+static _Thread_local unsigned depth, own_mode;
+
+rondo_result rd_gpu_enter(int device, rd_cu_context context)
+{
+    RD_TRY(RD_GPU(device, cuCtxPushCurrent, context));
+    if (depth++ > 0) return RONDO_SUCCESS;
+    own_mode = RD_CU_STREAM_CAPTURE_MODE_RELAXED;
+    rondo_result result = RD_GPU(device, cuThreadExchangeStreamCaptureMode, &own_mode);
+    if (result == RONDO_SUCCESS) return RONDO_SUCCESS;
+    depth--;
+    driver.cuCtxPopCurrent(NULL);
+    return result;
+}
+
+void rd_gpu_leave(void)
+{
+    unsigned mode = own_mode;
+    if (--depth == 0) driver.cuThreadExchangeStreamCaptureMode(&mode);
+    driver.cuCtxPopCurrent(NULL);
+}
+
+rondo_result rd_gpu_refuse_capture(int device, rd_cu_stream stream)
+{
+    unsigned status = RD_CU_STREAM_CAPTURE_STATUS_NONE;
+    rd_cu_result result = driver.cuStreamIsCapturing(stream, &status);
+    if (result == RD_CU_ERROR_STREAM_CAPTURE_IMPLICIT)
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "a stream of GPU %d is being captured into a graph, and meanwhile nothing may use CUDA's legacy "
+                       "stream, after which this call comes: call when the capture has ended, or capture a stream that was "
+                       "made with cudaStreamNonBlocking",
+                       device);
+    RD_TRY(rd_gpu_check(result, "cuStreamIsCapturing", device));
+    if (status == RD_CU_STREAM_CAPTURE_STATUS_NONE) return RONDO_SUCCESS;
+    return rd_fail(RONDO_INVALID_USAGE,
+                   "the CUDA stream is being captured into a graph, which calls of this library cannot be part of: call "
+                   "before the capture or when it has ended");
+}

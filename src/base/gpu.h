@@ -82,7 +82,6 @@
     CALL(cuStreamCreateWithPriority, 5050, (rd_cu_stream *stream, unsigned flags, int priority))                      \
     CALL(cuStreamDestroy, 4000, (rd_cu_stream stream))                                                                 \
     CALL(cuStreamGetCtx, 9020, (rd_cu_stream stream, rd_cu_context *context))                                         \
-    CALL(cuStreamIsCapturing, 10000, (rd_cu_stream stream, unsigned *status))                                          \
     CALL(cuStreamQuery, 2000, (rd_cu_stream stream))                                                                   \
     CALL(cuStreamSynchronize, 2000, (rd_cu_stream stream))                                                             \
     CALL(cuStreamWaitEvent, 3020, (rd_cu_stream stream, rd_cu_event event, unsigned flags))                            \
@@ -97,6 +96,13 @@
     CALL(cuEventQuery, 2000, (rd_cu_event event))                                                                      \
     CALL(cuEventSynchronize, 2000, (rd_cu_event event))                                                                \
     CALL(cuEventElapsedTime, 2000, (float *ms, rd_cu_event from, rd_cu_event to))                                      \
+    /* capture of streams into graphs */                                                                               \
+    CALL(cuStreamIsCapturing, 10000, (rd_cu_stream stream, unsigned *status))                                          \
+    CALL(cuThreadExchangeStreamCaptureMode, 10010, (unsigned *mode))                                                   \
+    CALL(cuStreamBeginCapture, 10010, (rd_cu_stream stream, unsigned mode))                                            \
+    CALL(cuStreamEndCapture, 10000, (rd_cu_stream stream, rd_cu_graph *graph))                                         \
+    CALL(cuGraphGetNodes, 10000, (rd_cu_graph graph, rd_cu_graph_node *nodes, size_t *count))                          \
+    CALL(cuGraphDestroy, 10000, (rd_cu_graph graph))                                                                   \
     /* kernels */                                                                                                      \
     CALL(cuModuleLoadData, 2000, (rd_cu_module *module, const void *image))                                           \
     CALL(cuModuleUnload, 2000, (rd_cu_module module))                                                                  \
@@ -142,6 +148,17 @@ rondo_result rd_gpu_check(rd_cu_result result, const char *call, int device);
 /* One driver call, translated: RD_TRY(RD_GPU(device, cuMemAlloc, &address, bytes)). Only where rd_gpu_driver is not
  * NULL. */
 #define RD_GPU(device, function, ...) rd_gpu_check(rd_gpu_driver()->function(__VA_ARGS__), #function, (device))
+
+/* Makes a context current in this thread for some calls of the driver, until rd_gpu_leave; may be nested. Somebody may be
+ * capturing a stream into a graph meanwhile. The strictest mode of that, which is the usual one, forbids every thread what
+ * might have to wait for the graph, such as allocating memory and asking for an event, and a call spoils the capture.
+ * Nothing of ours waits for a graph, so the thread is exempt in between (cuThreadExchangeStreamCaptureMode). */
+rondo_result rd_gpu_enter(int device, rd_cu_context context);
+void rd_gpu_leave(void);
+
+/* Before a stream is given anything, in its context. RONDO_INVALID_USAGE: it is being captured into a graph, which what this
+ * library does cannot be part of; or it is the legacy stream, which must not be used while another is captured. */
+rondo_result rd_gpu_refuse_capture(int device, rd_cu_stream stream);
 
 /* How many GPUs this process sees; 0 where there is no driver. CUDA_VISIBLE_DEVICES, which the driver reads, hides GPUs
  * and numbers the others: the same GPU may have other numbers in other processes; its PCI address and uuid stay. */

@@ -19,6 +19,8 @@ typedef unsigned long long rd_cu_allocation; /* CUmemGenericAllocationHandle */
 typedef struct CUctx_st *rd_cu_context;
 typedef struct CUstream_st *rd_cu_stream;
 typedef struct CUevent_st *rd_cu_event;
+typedef struct CUgraph_st *rd_cu_graph;
+typedef struct CUgraphNode_st *rd_cu_graph_node;
 typedef struct CUmod_st *rd_cu_module;
 typedef struct CUfunc_st *rd_cu_function;
 typedef void (*rd_cu_host_function)(void *argument);
@@ -80,6 +82,7 @@ typedef struct rd_cu_access {
     VALUE(ERROR_JIT_COMPILATION_DISABLED, 223)                                                                         \
     VALUE(ERROR_OPERATING_SYSTEM, 304)                                                                                 \
     VALUE(ERROR_INVALID_HANDLE, 400)                                                                                   \
+    VALUE(ERROR_ILLEGAL_STATE, 401)                                                                                    \
     VALUE(ERROR_NOT_FOUND, 500)                                                                                        \
     VALUE(ERROR_NOT_READY, 600)                                                                                        \
     VALUE(ERROR_ILLEGAL_ADDRESS, 700)                                                                                  \
@@ -97,6 +100,10 @@ typedef struct rd_cu_access {
     VALUE(ERROR_SYSTEM_DRIVER_MISMATCH, 803)                                                                           \
     VALUE(ERROR_COMPAT_NOT_SUPPORTED_ON_DEVICE, 804)                                                                   \
     VALUE(ERROR_STREAM_CAPTURE_UNSUPPORTED, 900)                                                                       \
+    VALUE(ERROR_STREAM_CAPTURE_INVALIDATED, 901)                                                                       \
+    VALUE(ERROR_STREAM_CAPTURE_IMPLICIT, 906)                                                                          \
+    VALUE(ERROR_CAPTURED_EVENT, 907)                                                                                   \
+    VALUE(ERROR_STREAM_CAPTURE_WRONG_THREAD, 908)                                                                      \
     VALUE(ERROR_UNKNOWN, 999)
 
 #define RD_CU_VALUES(VALUE)                                                                                            \
@@ -158,6 +165,10 @@ typedef struct rd_cu_access {
     VALUE(STREAM_WAIT_VALUE_AND, 2)                                                                                    \
     VALUE(STREAM_CAPTURE_STATUS_NONE, 0)                                                                               \
     VALUE(STREAM_CAPTURE_STATUS_ACTIVE, 1)                                                                             \
+    VALUE(STREAM_CAPTURE_STATUS_INVALIDATED, 2)                                                                        \
+    VALUE(STREAM_CAPTURE_MODE_GLOBAL, 0)                                                                               \
+    VALUE(STREAM_CAPTURE_MODE_THREAD_LOCAL, 1)                                                                         \
+    VALUE(STREAM_CAPTURE_MODE_RELAXED, 2)                                                                              \
     VALUE(EVENT_DEFAULT, 0)                                                                                            \
     VALUE(EVENT_BLOCKING_SYNC, 1)                                                                                      \
     VALUE(EVENT_DISABLE_TIMING, 2)                                                                                     \

@@ -15,12 +15,7 @@ struct rd_gpu_mark {
 
 static rondo_result push(const rd_gpu_marks *marks)
 {
-    return RD_GPU(marks->device, cuCtxPushCurrent, marks->context);
-}
-
-static void pop(void)
-{
-    rd_gpu_driver()->cuCtxPopCurrent(NULL);
+    return rd_gpu_enter(marks->device, marks->context);
 }
 
 void rd_gpu_marks_init(rd_gpu_marks *marks, rd_cu_context context, int device)
@@ -38,7 +33,7 @@ void rd_gpu_marks_destroy(rd_gpu_marks *marks)
         if (pushed) rd_gpu_driver()->cuEventDestroy(mark->event);
         free(mark);
     }
-    if (pushed) pop();
+    if (pushed) rd_gpu_leave();
     pthread_mutex_destroy(&marks->lock);
 }
 
@@ -72,24 +67,26 @@ rondo_result rd_gpu_mark_set(rd_gpu_marks *marks, rd_cu_stream stream, rd_gpu_ma
     rd_gpu_mark *found = marks->idle;
     if (found) marks->idle = found->next;
     pthread_mutex_unlock(&marks->lock);
-    RD_TRY(push(marks));
-    if (!found) result = make(marks, &found);
+    if ((result = push(marks)) != RONDO_SUCCESS) goto back;
+    result = rd_gpu_refuse_capture(marks->device, stream);
+    if (result == RONDO_SUCCESS && !found) result = make(marks, &found);
     if (result == RONDO_SUCCESS) result = RD_GPU(marks->device, cuEventRecord, found->event, stream);
-    pop();
-    if (result != RONDO_SUCCESS) {
-        if (found) put_back(found);
-        return result;
-    }
+    rd_gpu_leave();
+    if (result != RONDO_SUCCESS) goto back;
     atomic_init(&found->users, 1);
     *mark = found;
     return RONDO_SUCCESS;
+
+back:
+    if (found) put_back(found);
+    return result;
 }
 
 bool rd_gpu_mark_passed(const rd_gpu_mark *mark)
 {
     if (push(mark->marks) != RONDO_SUCCESS) return true;
     rd_cu_result result = rd_gpu_driver()->cuEventQuery(mark->event);
-    pop();
+    rd_gpu_leave();
     return result != RD_CU_ERROR_NOT_READY;
 }
 

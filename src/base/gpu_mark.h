@@ -25,7 +25,7 @@ void rd_gpu_marks_init(rd_gpu_marks *marks, rd_cu_context context, int device);
 /* When no mark of theirs is in use. */
 void rd_gpu_marks_destroy(rd_gpu_marks *marks);
 
-/* A mark in a stream of the context, with one user. */
+/* A mark in a stream of the context, with one user. RONDO_INVALID_USAGE: that stream is being captured. */
 rondo_result rd_gpu_mark_set(rd_gpu_marks *marks, rd_cu_stream stream, rd_gpu_mark **mark);
 /* True also when the GPU is lost: nothing more will come. */
 bool rd_gpu_mark_passed(const rd_gpu_mark *mark);

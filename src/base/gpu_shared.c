@@ -12,14 +12,14 @@ static rondo_result enter(int device)
 {
     rd_cu_context context;
     RD_TRY(RD_GPU(device, cuDevicePrimaryCtxRetain, &context, device));
-    rondo_result result = RD_GPU(device, cuCtxPushCurrent, context);
+    rondo_result result = rd_gpu_enter(device, context);
     if (result != RONDO_SUCCESS) rd_gpu_driver()->cuDevicePrimaryCtxRelease(device);
     return result;
 }
 
 static void leave(int device)
 {
-    rd_gpu_driver()->cuCtxPopCurrent(NULL);
+    rd_gpu_leave();
     rd_gpu_driver()->cuDevicePrimaryCtxRelease(device);
 }
 

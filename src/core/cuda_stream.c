@@ -14,12 +14,7 @@ struct rd_cuda_stream {
 
 static rondo_result push(const rd_cuda_stream *stream)
 {
-    return RD_GPU(stream->marks.device, cuCtxPushCurrent, stream->marks.context);
-}
-
-static void pop(void)
-{
-    rd_gpu_driver()->cuCtxPopCurrent(NULL);
+    return rd_gpu_enter(stream->marks.device, stream->marks.context);
 }
 
 /* Streams that every context has are those of the current one; where none is, of the communicator's GPU. */
@@ -33,13 +28,14 @@ static rondo_result find_context(rd_cu_stream handle, const rondo_comm *comm, rd
         return rd_fail(RONDO_INVALID_USAGE,
                        "rondo_stream_from_cuda: no CUDA context is current in this thread, and comm names no GPU: call "
                        "cudaSetDevice (or cuCtxSetCurrent) first");
-    RD_TRY(RD_GPU(-1, cuCtxPushCurrent, current));
+    RD_TRY(rd_gpu_enter(-1, current));
     rondo_result result = RD_GPU(-1, cuStreamGetCtx, handle, context);
-    pop();
-    if (result == RONDO_SUCCESS) result = RD_GPU(-1, cuCtxPushCurrent, *context);
+    rd_gpu_leave();
+    if (result == RONDO_SUCCESS) result = rd_gpu_enter(-1, *context);
     if (result != RONDO_SUCCESS) return result;
     result = RD_GPU(-1, cuCtxGetDevice, device);
-    pop();
+    if (result == RONDO_SUCCESS) result = rd_gpu_refuse_capture(*device, handle);
+    rd_gpu_leave();
     if (result != RONDO_SUCCESS || !comm || !comm->device || rd_device_ordinal(comm->device) == *device) return result;
     return rd_fail(RONDO_INVALID_ARGUMENT, "rondo_stream_from_cuda: the CUDA stream is of GPU %d, and comm uses GPU %d",
                    *device, rd_device_ordinal(comm->device));
@@ -75,7 +71,7 @@ rondo_result rd_cuda_stream_open(rd_cuda_stream **stream, void *handle, const ro
     rondo_result result = push(made);
     if (result == RONDO_SUCCESS) {
         result = make_word(made);
-        pop();
+        rd_gpu_leave();
     }
     if (result == RONDO_SUCCESS)
         *stream = made;
@@ -95,19 +91,10 @@ void rd_cuda_stream_close(rd_cuda_stream *stream)
             driver->cuEventDestroy(stream->last);
         }
         if (stream->done) driver->cuMemFreeHost(stream->done);
-        pop();
+        rd_gpu_leave();
     }
     rd_gpu_marks_destroy(&stream->marks);
     free(stream);
-}
-
-static rondo_result refuse_capture(const rd_cuda_stream *stream)
-{
-    unsigned status = RD_CU_STREAM_CAPTURE_STATUS_NONE;
-    RD_TRY(RD_GPU(stream->marks.device, cuStreamIsCapturing, stream->handle, &status));
-    if (status == RD_CU_STREAM_CAPTURE_STATUS_NONE) return RONDO_SUCCESS;
-    return rd_fail(RONDO_INVALID_USAGE,
-                   "the CUDA stream is being captured into a graph, which calls of this library cannot be part of");
 }
 
 /* In its context. */
@@ -122,15 +109,11 @@ static rondo_result wait_for(rd_cuda_stream *stream, uint64_t number)
 rondo_result rd_cuda_stream_order(rd_cuda_stream *stream, rondo_work *work, uint64_t number)
 {
     rd_gpu_mark *mark;
-    RD_TRY(push(stream));
-    rondo_result result = refuse_capture(stream);
-    pop();
-    if (result != RONDO_SUCCESS) return result;
     RD_TRY(rd_gpu_mark_set(&stream->marks, stream->handle, &mark));
-    result = push(stream);
+    rondo_result result = push(stream);
     if (result == RONDO_SUCCESS) {
         result = wait_for(stream, number);
-        pop();
+        rd_gpu_leave();
     }
     for (int i = 0; i < work->task_count && result == RONDO_SUCCESS; i++) work->tasks[i].mark = rd_gpu_mark_share(mark);
     rd_gpu_mark_drop(mark);

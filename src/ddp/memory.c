@@ -24,12 +24,7 @@ static rd_cu_address address(const void *ptr)
 static rondo_result push(const rd_ddp_gpu *gpu)
 {
     RD_TRY(rd_gpu_require());
-    return RD_GPU(gpu->ordinal, cuCtxPushCurrent, gpu->context);
-}
-
-static void pop(void)
-{
-    rd_gpu_driver()->cuCtxPopCurrent(NULL);
+    return rd_gpu_enter(gpu->ordinal, gpu->context);
 }
 
 /* ---- Which GPU ---- */
@@ -76,7 +71,7 @@ rondo_result rd_ddp_alloc_host(const rondo_ddp *ddp, size_t bytes, void **ptr)
     RD_TRY(push(&ddp->gpu));
     rondo_result result = RD_GPU(ddp->gpu.ordinal, cuMemHostAlloc, ptr, bytes + 1,
                                  RD_CU_MEMHOSTALLOC_PORTABLE | RD_CU_MEMHOSTALLOC_DEVICEMAP);
-    pop();
+    rd_gpu_leave();
     return result;
 }
 
@@ -86,7 +81,7 @@ void rd_ddp_free_host(const rondo_ddp *ddp, void *ptr)
         free(ptr);
     } else if (ptr && push(&ddp->gpu) == RONDO_SUCCESS) {
         rd_gpu_driver()->cuMemFreeHost(ptr);
-        pop();
+        rd_gpu_leave();
     }
 }
 
@@ -136,7 +131,7 @@ static rondo_result copy(const rondo_ddp *ddp, void *to, const void *from, size_
     RD_TRY(push(&ddp->gpu));
     rondo_result result = RD_GPU(ordinal, cuMemcpyAsync, address(to), address(from), bytes, RD_CU_STREAM_LEGACY);
     if (result == RONDO_SUCCESS && waits) result = RD_GPU(ordinal, cuStreamSynchronize, RD_CU_STREAM_LEGACY);
-    pop();
+    rd_gpu_leave();
     return result;
 }
 
@@ -160,7 +155,7 @@ rondo_result rd_ddp_zero(const rondo_ddp *ddp, void *at, size_t bytes)
     }
     RD_TRY(push(&ddp->gpu));
     rondo_result result = RD_GPU(ordinal, cuMemsetD8Async, address(at), 0, bytes, RD_CU_STREAM_LEGACY);
-    pop();
+    rd_gpu_leave();
     return result;
 }
 
@@ -169,7 +164,7 @@ rondo_result rd_ddp_copied(const rondo_ddp *ddp)
     if (ddp->gpu.ordinal < 0) return RONDO_SUCCESS;
     RD_TRY(push(&ddp->gpu));
     rondo_result result = RD_GPU(ddp->gpu.ordinal, cuStreamSynchronize, RD_CU_STREAM_LEGACY);
-    pop();
+    rd_gpu_leave();
     return result;
 }
 

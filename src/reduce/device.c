@@ -30,12 +30,12 @@ int rd_device_current(void)
 
 rondo_result rd_gpu_push(const rd_gpu *gpu)
 {
-    return RD_GPU(gpu->ordinal, cuCtxPushCurrent, gpu->context);
+    return rd_gpu_enter(gpu->ordinal, gpu->context);
 }
 
 void rd_gpu_pop(void)
 {
-    rd_gpu_driver()->cuCtxPopCurrent(NULL);
+    rd_gpu_leave();
 }
 
 /* ---- What ranks share ---- */

@@ -162,6 +162,8 @@ static bool is_cudas(const void *buffer)
 static rondo_result follow(const struct rd_gpu_driver *cu, int device, cudaStream_t stream, cudaStream_t other)
 {
     rd_cu_event event;
+    RD_TRY(rd_gpu_refuse_capture(device, other)); /* which would draw in the stream that follows */
+    RD_TRY(rd_gpu_refuse_capture(device, stream));
     RD_TRY(RD_GPU(device, cuEventCreate, &event, RD_CU_EVENT_DISABLE_TIMING));
     rondo_result result = RD_GPU(device, cuEventRecord, event, other);
     if (result == RONDO_SUCCESS) result = RD_GPU(device, cuStreamWaitEvent, stream, event, 0);
@@ -174,10 +176,10 @@ rondo_result rd_shim_follow(int device, cudaStream_t stream, cudaStream_t other)
     const struct rd_gpu_driver *cu = rd_gpu_driver();
     rd_cu_context context;
     RD_TRY(RD_GPU(device, cuDevicePrimaryCtxRetain, &context, device));
-    rondo_result result = RD_GPU(device, cuCtxPushCurrent, context);
+    rondo_result result = rd_gpu_enter(device, context);
     if (result == RONDO_SUCCESS) {
         result = follow(cu, device, stream, other);
-        cu->cuCtxPopCurrent(&context);
+        rd_gpu_leave();
     }
     cu->cuDevicePrimaryCtxRelease(device);
     return result;

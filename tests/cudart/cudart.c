@@ -270,3 +270,19 @@ cudaError_t cudaEventSynchronize(cudaEvent_t event)
 {
     IN_CONTEXT(cuEventSynchronize(event));
 }
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, enum cudaStreamCaptureMode mode)
+{
+    IN_CONTEXT(cuStreamBeginCapture(stream, mode));
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
+{
+    IN_CONTEXT(cuStreamEndCapture(stream, graph));
+}
+cudaError_t cudaGraphGetNodes(cudaGraph_t graph, cudaGraphNode_t *nodes, size_t *count)
+{
+    IN_CONTEXT(cuGraphGetNodes(graph, nodes, count));
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph)
+{
+    IN_CONTEXT(cuGraphDestroy(graph));
+}

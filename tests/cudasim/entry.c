@@ -130,6 +130,8 @@ rd_cu_result sim_enter(enum sim_call call)
         return RD_CU_ERROR_NOT_PERMITTED;
     }
     if (!needs_nothing(call) && initialised_in != (int)getpid()) return RD_CU_ERROR_NOT_INITIALIZED;
+    rd_cu_result forbidden = sim_capture_forbids(call);
+    if (forbidden != RD_CU_SUCCESS) return forbidden;
     if (!due(call, &failure)) return RD_CU_SUCCESS;
     struct sim_context *context = failure.lost ? sim_context_current() : NULL;
     if (context == NULL) return failure.result;

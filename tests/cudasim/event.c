@@ -23,7 +23,8 @@ struct sim_event {
     struct counters *counters;
     bool shared, opened, timed;
     int fd;
-    unsigned users; /* works in line and the handle */
+    unsigned users;    /* works in line and the handle */
+    uint64_t captured; /* by which capture it was recorded last; 0: by none */
 };
 
 static bool is_done(const struct sim_event *event, uint64_t record)
@@ -142,7 +143,7 @@ static rd_cu_result run_record(struct sim_work *work)
 
 rd_cu_result cuEventRecord(rd_cu_event event, rd_cu_stream stream)
 {
-    SIM_ENTER_STREAM(cuEventRecord, in, stream);
+    SIM_ENTER_WORK(cuEventRecord, in, stream);
     struct sim_event *found = event_hold(event);
     if (found == NULL) return RD_CU_ERROR_INVALID_HANDLE;
     if (found->context != in->context) {
@@ -154,7 +155,8 @@ rd_cu_result cuEventRecord(rd_cu_event event, rd_cu_stream stream)
     SIM_RELEASE(work);
     sim_lock();
     work->as.event.event = found;
-    work->as.event.record = atomic_fetch_add(&found->counters->asked, 1) + 1;
+    found->captured = in->capture.status != RD_CU_STREAM_CAPTURE_STATUS_NONE ? in->capture.id : 0;
+    if (!found->captured) work->as.event.record = atomic_fetch_add(&found->counters->asked, 1) + 1;
     sim_stream_put(in, work);
     sim_unlock();
     return RD_CU_SUCCESS;
@@ -183,7 +185,7 @@ static rd_cu_result run_wait(struct sim_work *work)
 /* Waits for what had been recorded when this was called; an event that was never recorded holds up nobody. */
 rd_cu_result cuStreamWaitEvent(rd_cu_stream stream, rd_cu_event event, unsigned flags)
 {
-    SIM_ENTER_STREAM(cuStreamWaitEvent, in, stream);
+    SIM_ENTER_WORK(cuStreamWaitEvent, in, stream);
     if (flags != 0) return RD_CU_ERROR_INVALID_VALUE;
     struct sim_event *found = event_hold(event);
     if (found == NULL) return RD_CU_ERROR_INVALID_HANDLE;
@@ -193,9 +195,14 @@ rd_cu_result cuStreamWaitEvent(rd_cu_stream stream, rd_cu_event event, unsigned 
     sim_lock();
     work->as.event.event = found;
     work->as.event.record = atomic_load(&found->counters->asked);
-    sim_stream_put(in, work);
+    bool joined = !found->captured || sim_capture_join(in, found->captured);
+    if (joined) sim_stream_put(in, work);
     sim_unlock();
-    return RD_CU_SUCCESS;
+    if (!joined) {
+        event_drop(found);
+        free(work);
+    }
+    return joined ? RD_CU_SUCCESS : RD_CU_ERROR_CAPTURED_EVENT;
 }
 
 rd_cu_result cuEventQuery(rd_cu_event event)
@@ -203,7 +210,7 @@ rd_cu_result cuEventQuery(rd_cu_event event)
     SIM_ENTER(cuEventQuery);
     struct sim_event *found = event_hold(event);
     if (found == NULL) return RD_CU_ERROR_INVALID_HANDLE;
-    rd_cu_result result = sim_context_lost(found->context);
+    rd_cu_result result = found->captured ? RD_CU_ERROR_CAPTURED_EVENT : sim_context_lost(found->context);
     if (result == RD_CU_SUCCESS && !is_done(found, atomic_load(&found->counters->asked)))
         result = RD_CU_ERROR_NOT_READY;
     if (result == RD_CU_SUCCESS) SIM_ACQUIRE(found->counters);
@@ -216,8 +223,11 @@ rd_cu_result cuEventSynchronize(rd_cu_event event)
     SIM_ENTER(cuEventSynchronize);
     struct sim_event *found = event_hold(event);
     if (found == NULL) return RD_CU_ERROR_INVALID_HANDLE;
-    await(found, atomic_load(&found->counters->asked), found->context);
-    rd_cu_result result = sim_context_lost(found->context);
+    rd_cu_result result = RD_CU_ERROR_CAPTURED_EVENT;
+    if (!found->captured) {
+        await(found, atomic_load(&found->counters->asked), found->context);
+        result = sim_context_lost(found->context);
+    }
     event_drop(found);
     return result;
 }

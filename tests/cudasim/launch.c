@@ -83,7 +83,7 @@ rd_cu_result cuLaunchKernel(rd_cu_function function, unsigned grid_x, unsigned g
                             unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
                             rd_cu_stream stream, void **parameters, void **extra)
 {
-    SIM_ENTER_STREAM(cuLaunchKernel, in, stream);
+    SIM_ENTER_WORK(cuLaunchKernel, in, stream);
     struct rd_sim_dim grid = {grid_x, grid_y, grid_z}, block = {block_x, block_y, block_z};
     struct sim_function *found = function_find(function);
     if (found == NULL || found->context != in->context) return RD_CU_ERROR_INVALID_HANDLE;

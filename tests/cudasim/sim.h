@@ -12,6 +12,7 @@
  * descriptors device.c    devices, topology, contexts                stream.c   streams and their order; event.c:
  * events module.c    image -> library of kernels                work.c     what streams do: copies, memory operations,
  * host functions launch.c    a kernel's blocks on threads               fiber.c    a block's threads, barriers, warps
+ *   capture.c   streams captured into graphs
  */
 #ifndef RONDO_CUDASIM_SIM_H
 #define RONDO_CUDASIM_SIM_H
@@ -57,6 +58,13 @@ rd_cu_result sim_enter(enum sim_call call);
     sim_unlock();                                                                                                      \
     if ((found) == NULL) return (handle) == NULL ? RD_CU_ERROR_INVALID_CONTEXT : RD_CU_ERROR_INVALID_HANDLE;           \
     if ((found)->context->lost != RD_CU_SUCCESS) return sim_context_lost((found)->context)
+/* The same where the stream is given work. */
+#define SIM_ENTER_WORK(name, found, handle)                                                                            \
+    SIM_ENTER_STREAM(name, found, handle);                                                                             \
+    do {                                                                                                               \
+        rd_cu_result sim_refused_ = sim_capture_work(found);                                                           \
+        if (sim_refused_ != RD_CU_SUCCESS) return sim_refused_;                                                        \
+    } while (0)
 
 /* "CALL:NTH[:RESULT[:lost]],...": failures to inject; false: not understood. */
 bool sim_fail_read(char *list);
@@ -95,7 +103,7 @@ void sim_await_one(pthread_cond_t *signal); /* the same for a signal of one's ow
 void sim_thread_run(void (*run)(void *), void *argument);
 
 /* Handles that are alive: a destroyed one is known to be none. With the lock held. */
-enum sim_kind { SIM_CONTEXT = 1, SIM_STREAM, SIM_EVENT, SIM_MODULE, SIM_FUNCTION, SIM_ALLOCATION };
+enum sim_kind { SIM_CONTEXT = 1, SIM_STREAM, SIM_EVENT, SIM_MODULE, SIM_FUNCTION, SIM_ALLOCATION, SIM_GRAPH };
 struct sim_handle {
     enum sim_kind kind;
     struct sim_handle *next;
@@ -225,6 +233,11 @@ struct sim_work {
         struct sim_launch *launch;
     } as;
 };
+struct sim_capture {
+    unsigned status, mode;
+    uint64_t id, nodes; /* the same of all streams that it has drawn in */
+    pthread_t by;
+};
 struct sim_stream {
     struct sim_handle handle;
     struct sim_stream *next; /* of its context */
@@ -235,6 +248,7 @@ struct sim_stream {
     pthread_t owner; /* of a stream that is a thread's own */
     bool owned;
     pthread_cond_t arrived;
+    struct sim_capture capture;
 };
 /* The stream that a handle means; *context: the current one, or NULL. NULL: it means none. With the lock held. */
 struct sim_stream *sim_stream_find(rd_cu_stream handle, struct sim_context *context);
@@ -248,6 +262,17 @@ void sim_streams_open(struct sim_context *context);  /* makes the legacy one */
 void sim_streams_close(struct sim_context *context); /* ends all, which have nothing to do */
 /* 64 yields, then sleeps of 20 and 200 microseconds: what waits for memory to change. */
 void sim_pause(unsigned *turn);
+
+/* ---- Streams captured into graphs ------------------------------------------------------------------------------- */
+/* Why a call must not be made now, by this thread; a stream not be given work; a stream not be waited for. All RD_CU_SUCCESS
+ * where it may; else the capture is spoiled. */
+rd_cu_result sim_capture_forbids(enum sim_call call);
+rd_cu_result sim_capture_work(struct sim_stream *stream);
+rd_cu_result sim_capture_wait(struct sim_stream *stream);
+/* Counts a work instead of doing it; false: the stream is not captured. With the lock held. */
+bool sim_capture_takes(struct sim_stream *stream);
+/* What comes on the stream is part of that capture, too; false: it has ended. With the lock held. */
+bool sim_capture_join(struct sim_stream *stream, uint64_t id);
 
 /* ---- Kernels ------------------------------------------------------------------------------------------------- */
 struct sim_function {

@@ -101,6 +101,10 @@ uint64_t sim_stream_put(struct sim_stream *stream, struct sim_work *work)
 {
     struct sim_context *context = stream->context;
     work->stream = stream;
+    if (sim_capture_takes(stream)) {
+        work_free(work);
+        return stream->done;
+    }
     if (stream == context->legacy) {
         for (struct sim_stream *other = context->streams; other != NULL; other = other->next)
             if (other != stream && !other->nonblocking) add_wait(work, other);
@@ -222,16 +226,11 @@ rd_cu_result cuStreamGetCtx(rd_cu_stream stream, rd_cu_context *context)
     return RD_CU_SUCCESS;
 }
 
-rd_cu_result cuStreamIsCapturing(rd_cu_stream stream, unsigned *status)
-{
-    SIM_ENTER_STREAM(cuStreamIsCapturing, found, stream);
-    *status = RD_CU_STREAM_CAPTURE_STATUS_NONE;
-    return RD_CU_SUCCESS;
-}
-
 rd_cu_result cuStreamQuery(rd_cu_stream stream)
 {
     SIM_ENTER_STREAM(cuStreamQuery, found, stream);
+    rd_cu_result captured = sim_capture_wait(found);
+    if (captured != RD_CU_SUCCESS) return captured;
     sim_lock();
     bool done = found->done == found->queued;
     sim_unlock();
@@ -243,6 +242,8 @@ rd_cu_result cuStreamQuery(rd_cu_stream stream)
 rd_cu_result cuStreamSynchronize(rd_cu_stream stream)
 {
     SIM_ENTER_STREAM(cuStreamSynchronize, found, stream);
+    rd_cu_result captured = sim_capture_wait(found);
+    if (captured != RD_CU_SUCCESS) return captured;
     sim_lock();
     /* The legacy stream has done all when the blocking streams have, too. */
     if (found == found->context->legacy) {

@@ -77,14 +77,14 @@ static rd_cu_result copy(struct sim_stream *stream, rd_cu_address to, rd_cu_addr
 
 rd_cu_result cuMemcpyAsync(rd_cu_address to, rd_cu_address from, size_t bytes, rd_cu_stream stream)
 {
-    SIM_ENTER_STREAM(cuMemcpyAsync, found, stream);
+    SIM_ENTER_WORK(cuMemcpyAsync, found, stream);
     return copy(found, to, from, bytes);
 }
 
 rd_cu_result cuMemcpyPeerAsync(rd_cu_address to, rd_cu_context to_context, rd_cu_address from,
                                rd_cu_context from_context, size_t bytes, rd_cu_stream stream)
 {
-    SIM_ENTER_STREAM(cuMemcpyPeerAsync, found, stream);
+    SIM_ENTER_WORK(cuMemcpyPeerAsync, found, stream);
     sim_lock();
     bool known = sim_context_find(to_context) != NULL && sim_context_find(from_context) != NULL;
     sim_unlock();
@@ -99,7 +99,7 @@ static rd_cu_result run_fill(struct sim_work *work)
 
 rd_cu_result cuMemsetD8Async(rd_cu_address address, unsigned char value, size_t count, rd_cu_stream stream)
 {
-    SIM_ENTER_STREAM(cuMemsetD8Async, found, stream);
+    SIM_ENTER_WORK(cuMemsetD8Async, found, stream);
     if (count == 0) return RD_CU_SUCCESS;
     if (place(address, count) != PINNED) return RD_CU_ERROR_INVALID_VALUE;
     struct sim_work *work = sim_work_new(run_fill);
@@ -166,25 +166,25 @@ static rd_cu_result word(struct sim_stream *stream, rd_cu_result (*run)(struct s
 
 rd_cu_result cuStreamWriteValue32(rd_cu_stream stream, rd_cu_address address, uint32_t value, unsigned flags)
 {
-    SIM_ENTER_STREAM(cuStreamWriteValue32, found, stream);
+    SIM_ENTER_WORK(cuStreamWriteValue32, found, stream);
     return word(found, run_write, address, value, flags, false);
 }
 
 rd_cu_result cuStreamWaitValue32(rd_cu_stream stream, rd_cu_address address, uint32_t value, unsigned flags)
 {
-    SIM_ENTER_STREAM(cuStreamWaitValue32, found, stream);
+    SIM_ENTER_WORK(cuStreamWaitValue32, found, stream);
     return word(found, run_wait, address, value, flags, false);
 }
 
 rd_cu_result cuStreamWriteValue64(rd_cu_stream stream, rd_cu_address address, uint64_t value, unsigned flags)
 {
-    SIM_ENTER_STREAM(cuStreamWriteValue64, found, stream);
+    SIM_ENTER_WORK(cuStreamWriteValue64, found, stream);
     return word(found, run_write, address, value, flags, true);
 }
 
 rd_cu_result cuStreamWaitValue64(rd_cu_stream stream, rd_cu_address address, uint64_t value, unsigned flags)
 {
-    SIM_ENTER_STREAM(cuStreamWaitValue64, found, stream);
+    SIM_ENTER_WORK(cuStreamWaitValue64, found, stream);
     return word(found, run_wait, address, value, flags, true);
 }
 
@@ -201,7 +201,7 @@ static rd_cu_result run_host(struct sim_work *work)
 
 rd_cu_result cuLaunchHostFunc(rd_cu_stream stream, rd_cu_host_function function, void *argument)
 {
-    SIM_ENTER_STREAM(cuLaunchHostFunc, found, stream);
+    SIM_ENTER_WORK(cuLaunchHostFunc, found, stream);
     if (function == NULL) return RD_CU_ERROR_INVALID_VALUE;
     struct sim_work *work = sim_work_new(run_host);
     work->as.host.function = function;

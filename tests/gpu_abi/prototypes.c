@@ -14,6 +14,8 @@ typedef CUmemGenericAllocationHandle rd_cu_allocation;
 typedef CUcontext rd_cu_context;
 typedef CUstream rd_cu_stream;
 typedef CUevent rd_cu_event;
+typedef CUgraph rd_cu_graph;
+typedef CUgraphNode rd_cu_graph_node;
 typedef CUmodule rd_cu_module;
 typedef CUfunction rd_cu_function;
 typedef CUhostFn rd_cu_host_function;

@@ -221,12 +221,51 @@ static void an_abort_frees_the_stream(void)
     CUDA(cudaStreamDestroy(stream));
 }
 
+/* Whether the communicator has met the stream or not, and as the second stream of a group, which the first would follow. */
+static void captured_streams_are_refused(void)
+{
+    enum { MET, NEW, FREE, STREAMS };
+    ncclComm_t comms[RANKS];
+    cudaStream_t stream[STREAMS];
+    cudaGraph_t graph;
+    float *x[RANKS];
+    open_pair(comms);
+    for (int s = 0; s < STREAMS; s++) CUDA(cudaStreamCreateWithFlags(&stream[s], cudaStreamNonBlocking));
+    for (int r = 0; r < RANKS; r++) CUDA(cudaMalloc((void **)&x[r], sizeof(float)));
+    for (int round = 0; round < 2; round++) {
+        for (int r = 0; r < RANKS; r++) put(x[r], (float)(r + 1), stream[MET]);
+        NCCL(ncclGroupStart());
+        for (int r = 0; r < RANKS; r++) NCCL(ncclAllReduce(x[r], x[r], 1, ncclFloat, ncclSum, comms[r], stream[MET]));
+        NCCL(ncclGroupEnd());
+        for (int r = 0; r < RANKS; r++) CHECK(get(x[r], stream[MET]) == 3);
+        for (int s = MET; s <= NEW; s++) {
+            size_t nodes = 99;
+            CUDA(cudaStreamBeginCapture(stream[s], cudaStreamCaptureModeGlobal));
+            CHECK(ncclAllReduce(x[0], x[0], 1, ncclFloat, ncclSum, comms[0], stream[s]) == ncclInvalidUsage);
+            CHECK(strstr(ncclGetLastError(NULL), "is being captured into a graph"));
+            NCCL(ncclGroupStart());
+            NCCL(ncclAllReduce(x[0], x[0], 1, ncclFloat, ncclSum, comms[0], stream[FREE]));
+            CHECK(ncclAllReduce(x[0], x[0], 1, ncclFloat, ncclSum, comms[0], stream[s]) == ncclInvalidUsage);
+            CHECK(ncclGroupEnd() == ncclInvalidUsage);
+            CUDA(cudaStreamEndCapture(stream[s], &graph));
+            CUDA(cudaGraphGetNodes(graph, NULL, &nodes));
+            CHECK(nodes == 0);
+            CUDA(cudaGraphDestroy(graph));
+            CUDA(cudaStreamSynchronize(stream[FREE]));
+        }
+    }
+    for (int s = 0; s < STREAMS; s++) CUDA(cudaStreamDestroy(stream[s]));
+    for (int r = 0; r < RANKS; r++) CUDA(cudaFree(x[r]));
+    close_pair(comms);
+}
+
 int main(void)
 {
     null_is_the_legacy_stream();
     streams_come_and_go();
     a_group_may_name_two_streams();
     scaled_sums();
+    captured_streams_are_refused();
     wrong_gpus();
     an_abort_frees_the_stream();
     printf("calls on devices: ok\n");
