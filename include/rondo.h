@@ -306,6 +306,13 @@ RONDO_API void rondo_work_free(rondo_work *work);
 RONDO_API rondo_result rondo_group_start(void);
 RONDO_API rondo_result rondo_group_end(void);
 
+/* Ends the group as rondo_group_cancel does, and *seconds is how long its calls might have taken by a model: each step of a
+ * call takes the latency of the ring's slowest hop, as `rondo topo` has it, and the time of the step's bytes at that hop's
+ * bandwidth. So an all-reduce of B bytes takes 2(N-1) (latency + B / (N bandwidth)) (Patarasuk and Yuan, "Bandwidth optimal
+ * all-reduce algorithms for clusters of workstations", 2009). What the calls really take depends on what the machine
+ * does beside. RONDO_INVALID_USAGE outside a group; if a call inside was refused, its result. */
+RONDO_API rondo_result rondo_group_estimate(double *seconds);
+
 /* Ends the group, however deeply it is nested, and starts nothing of it: for whoever finds a mistake of his own on the
  * way. RONDO_INVALID_USAGE outside a group. */
 RONDO_API rondo_result rondo_group_cancel(void);

@@ -313,6 +313,24 @@ static void a_cancelled_group_runs_nothing(void **state)
     rondo_comm_destroy(comm);
 }
 
+static void a_group_can_be_estimated(void **state)
+{
+    (void)state;
+    rondo_comm *comm;
+    int32_t x = 1, y = 0;
+    double seconds = -1;
+    assert_int_equal(rondo_init_all(&comm, 1, NULL), RONDO_SUCCESS);
+    assert_int_equal(rondo_group_estimate(&seconds), RONDO_INVALID_USAGE);
+    rondo_group_start();
+    assert_int_equal(rondo_group_estimate(NULL), RONDO_INVALID_ARGUMENT);
+    assert_int_equal(rondo_all_reduce(&x, &y, 1, RONDO_INT32, RONDO_SUM, comm, NULL), RONDO_SUCCESS);
+    assert_int_equal(rondo_group_estimate(&seconds), RONDO_SUCCESS);
+    assert_true(seconds == 0); /* one rank sends nothing */
+    assert_int_equal(y, 0);
+    assert_int_equal(rondo_group_end(), RONDO_INVALID_USAGE);
+    rondo_comm_destroy(comm);
+}
+
 static void overlaps_may_be_allowed(void **state)
 {
     (void)state;
@@ -349,6 +367,7 @@ int main(void)
         cmocka_unit_test(a_background_start_can_fail_or_be_given_up),
         cmocka_unit_test(a_background_start_can_be_aborted_in_words),
         cmocka_unit_test(a_cancelled_group_runs_nothing),
+        cmocka_unit_test(a_group_can_be_estimated),
         cmocka_unit_test(overlaps_may_be_allowed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -266,16 +266,50 @@ static void groups_nest_and_a_refused_call_stops_all(void **state)
     expect(w->recv[0], 0, -1);
 }
 
-static void a_group_can_be_dropped(void **state)
+/* Microseconds that all-reduces of so many elements may take. */
+static float simulated(const world *w, size_t count, int calls)
+{
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    OK(ncclGroupStart());
+    for (int i = 0; i < calls; i++)
+        OK(ncclAllReduce(w->send[0], w->recv[0], count, ncclFloat, ncclSum, w->comm[0], NULL));
+    OK(ncclGroupStart());
+    OK(ncclGroupSimulateEnd(&info)); /* an inner one says nothing yet */
+    assert_true(info.estimatedTime == NCCL_UNDEF_FLOAT);
+    OK(ncclGroupSimulateEnd(&info));
+    assert_int_equal(info.size, sizeof info);
+    return info.estimatedTime;
+}
+
+/* One rank alone: nothing has run. */
+static void a_group_can_be_simulated(void **state)
 {
     world *w = *state;
-    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    ncclSimInfo_t bad = NCCL_SIM_INFO_INITIALIZER;
     world_fill(w);
-    OK(ncclGroupStart());
-    OK(ncclAllReduce(w->send[0], w->recv[0], COUNT, ncclFloat, ncclSum, w->comm[0], NULL));
-    REFUSED(ncclInvalidUsage, "not estimated", ncclGroupSimulateEnd(&info));
+    /* a + b x bytes: from two sizes follow the others, and calls come one after the other. */
+    float none = simulated(w, 0, 1), some = simulated(w, COUNT, 1);
+    assert_true(none > 0.1f && none < 1000 && some > none && some < none + 100);
+    assert_true(fabsf(simulated(w, 3 * COUNT, 1) - (none + 3 * (some - none))) < 0.01f * some);
+    assert_true(fabsf(simulated(w, COUNT, 2) - 2 * some) < 0.01f * some);
+    assert_true(simulated(w, 0, 0) == 0);
     expect(w->recv[0], 0, -1);
-    REFUSED(ncclInvalidUsage, "no open group", ncclGroupEnd());
+    OK(ncclGroupStart());
+    OK(ncclSend(w->send[0], COUNT, ncclFloat, 1, w->comm[0], NULL));
+    OK(ncclGroupSimulateEnd(NULL));
+    bad.magic = 7;
+    OK(ncclGroupStart());
+    REFUSED(ncclInvalidArgument, "NCCL_SIM_INFO_INITIALIZER", ncclGroupSimulateEnd(&bad));
+    bad.magic = NCCL_SIM_INFO_MAGIC, bad.size = 12;
+    OK(ncclGroupStart());
+    REFUSED(ncclInvalidArgument, "size 12", ncclGroupSimulateEnd(&bad));
+    OK(ncclGroupStart());
+    REFUSED(ncclInvalidArgument, "op is 77",
+            ncclAllReduce(w->send[0], w->recv[0], 1, ncclFloat, (ncclRedOp_t)77, w->comm[0], NULL));
+    REFUSED(ncclInvalidArgument, "op is 77", ncclGroupSimulateEnd(NULL));
+    REFUSED(ncclInvalidUsage, "no open group", ncclGroupSimulateEnd(NULL));
+    ALL(ncclAllReduce(w->send[r], w->recv[r], COUNT, ncclFloat, ncclSum, w->comm[r], NULL)); /* none of it did harm */
+    expect(w->recv[1], 0, sum_at(0));
 }
 
 static void mistakes_are_named(void **state)
@@ -350,7 +384,7 @@ int main(void)
         cmocka_unit_test(a_scalar_may_be_read_when_the_call_runs),
         cmocka_unit_test(bad_operators),
         cmocka_unit_test(groups_nest_and_a_refused_call_stops_all),
-        cmocka_unit_test(a_group_can_be_dropped),
+        cmocka_unit_test(a_group_can_be_simulated),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(wild_pointers_are_named),
         cmocka_unit_test(the_other_names_do_the_same),

@@ -8,6 +8,7 @@
  *   task.c     one or several calls on a communicator as the unit that waits for its turn and runs
  *   wait.c     driving tasks to their ends: spinning, sleeping, giving up
  *   scaled.c   operators made at run time
+ *   estimate.c how long calls may take
  *   explain.c  what is said of calls and of their failures
  *   report.c   what ranks tell one another about their calls then
  *   record.c   the last calls, for those who ask later
@@ -105,6 +106,11 @@ rondo_result rd_check_may_wait(const rondo_comm *comm, const char *function);
 size_t rd_call_parts(const rondo_comm *comm, const rd_call *call);
 /* How much of send is read, and of recv written, on this rank. */
 void rd_call_ranges(const rondo_comm *comm, const rd_call *call, size_t *send_bytes, size_t *recv_bytes);
+
+/* ---- estimate.c ---- */
+
+/* Seconds that these calls on a communicator may take. */
+double rd_estimate(const rondo_comm *comm, const rd_call *calls, int count);
 
 /* ---- prepare.c ---- */
 

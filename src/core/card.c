@@ -187,7 +187,9 @@ static void take_rings(rondo_comm *comm, const rd_card *cards, const rd_around *
                        rd_neighbours *near)
 {
     int n = comm->size;
+    const rd_hop *last = rd_rings_slowest(rings, 0);
     comm->wiring.channels = rings->channels;
+    if (last) comm->slowest = last->link;
     near->inside = slowest(rings, cards, true);
     near->outside = slowest(rings, cards, false);
     near->outside.mbs *= (uint32_t)rings->channels;

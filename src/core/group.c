@@ -284,6 +284,28 @@ rondo_result rondo_group_cancel(void)
     return RONDO_SUCCESS;
 }
 
+rondo_result rondo_group_estimate(double *seconds)
+{
+    double longest = 0;
+    if (!group)
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "rondo_group_estimate: this thread has no open group; call rondo_group_start first");
+    if (!seconds)
+        return rd_fail(RONDO_INVALID_ARGUMENT,
+                       "rondo_group_estimate: seconds is NULL; it must point to where the time goes");
+    rondo_result refused = group->refused;
+    if (refused != RONDO_SUCCESS)
+        rd_fail(refused, "rondo_group_estimate: a call in the group was refused: %s", group->why);
+    for (int i = 0; i < group->count; i++) {
+        const rd_party *party = &group->parties[i];
+        double one = rd_estimate(party->comm, party->calls, party->count);
+        if (one > longest) longest = one;
+    }
+    forget_all();
+    if (refused == RONDO_SUCCESS) *seconds = longest;
+    return refused;
+}
+
 rondo_result rondo_group_end(void)
 {
     if (!group)

@@ -7,6 +7,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* A communicator with calls in the group, and a CUDA stream that they named. */
 typedef struct rd_party {
@@ -106,11 +107,23 @@ static rondo_result run_endings(rd_ending *list, bool wanted)
 }
 
 /* An abort, from another thread, may come between a call and the group's end; or while that runs, and then it waits. */
-static rondo_result run_calls(rd_shim_group *g)
+static rondo_result hold_parties(const rd_shim_group *g, int *held)
 {
     rondo_result result = RONDO_SUCCESS;
-    int held = 0;
-    while (held < g->party_count && (result = rd_shim_hold(g->parties[held].comm)) == RONDO_SUCCESS) held++;
+    for (*held = 0; *held < g->party_count; ++*held)
+        if ((result = rd_shim_hold(g->parties[*held].comm)) != RONDO_SUCCESS) break;
+    return result;
+}
+
+static void leave_parties(const rd_shim_group *g, int held)
+{
+    while (held > 0) rd_shim_leave(g->parties[--held].comm);
+}
+
+static rondo_result run_calls(rd_shim_group *g)
+{
+    int held;
+    rondo_result result = hold_parties(g, &held);
     if (result == RONDO_SUCCESS)
         result = rondo_group_end();
     else
@@ -121,14 +134,18 @@ static rondo_result run_calls(rd_shim_group *g)
             party->follows ? rd_shim_follow(party->comm->device, party->stream, party->follows) : RONDO_SUCCESS;
         if (result == RONDO_SUCCESS) result = after;
     }
-    while (held > 0) rd_shim_leave(g->parties[--held].comm);
+    leave_parties(g, held);
     return result;
 }
 
-/* Nothing of it runs. */
+static rondo_result refused(const rd_shim_group *g)
+{
+    return rd_fail((rondo_result)g->refused, "nothing of the group was started, since a call in it was refused: %s", g->why);
+}
+
+/* Nothing of it runs; the library's group has ended. */
 static void drop(rd_shim_group *g)
 {
-    rondo_group_cancel();
     rd_makings_drop(g->joins);
     rd_makings_drop(g->makings);
     run_endings(g->endings, false);
@@ -143,9 +160,9 @@ static bool is_failure(rondo_result result)
 static rondo_result run(rd_shim_group *g)
 {
     if (g->refused != ncclSuccess) {
+        rondo_group_cancel();
         drop(g);
-        return rd_fail((rondo_result)g->refused, "nothing of the group was started, since a call in it was refused: %s",
-                       g->why);
+        return refused(g);
     }
     rondo_result joined = rd_makings_run(g->joins), result = joined;
     if (is_failure(joined))
@@ -218,26 +235,46 @@ ncclResult_t ncclGroupEnd(void)
     return rd_shim_result("ncclGroupEnd", result);
 }
 
-/* Nothing here knows how long a call will take before it has run. */
-static rondo_result simulate(rd_shim_group *g)
+/* As NCCL does, it takes no more of the structure than both know. */
+static rondo_result read_info(const ncclSimInfo_t *from, ncclSimInfo_t *info, size_t *bytes)
 {
+    memcpy(bytes, &from->size, sizeof *bytes);
+    if (*bytes > sizeof *info) *bytes = sizeof *info;
+    memcpy(info, from, *bytes);
+    if (*bytes == sizeof *info && info->magic == NCCL_SIM_INFO_MAGIC) return RONDO_SUCCESS;
+    return rd_fail(RONDO_INVALID_ARGUMENT, "simInfo is not initialised (size %zu): start from NCCL_SIM_INFO_INITIALIZER",
+                   *bytes);
+}
+
+/* The calls' time; nothing runs. */
+static rondo_result simulate(rd_shim_group *g, ncclSimInfo_t *out)
+{
+    ncclSimInfo_t info = NCCL_SIM_INFO_INITIALIZER;
+    size_t bytes = 0;
+    double seconds = 0;
+    int held = 0;
+    rondo_result result = g->refused != ncclSuccess ? refused(g) : RONDO_SUCCESS;
+    if (result == RONDO_SUCCESS && out) result = read_info(out, &info, &bytes);
+    if (result == RONDO_SUCCESS) result = hold_parties(g, &held);
+    if (result == RONDO_SUCCESS)
+        result = rondo_group_estimate(&seconds);
+    else
+        rondo_group_cancel();
+    leave_parties(g, held);
     drop(g);
-    return rd_fail(RONDO_INVALID_USAGE,
-                   "times are not estimated here; the group was dropped, end it with ncclGroupEnd to "
-                   "run it, or measure it with rondo bench");
+    if (result != RONDO_SUCCESS) return result;
+    info.estimatedTime = (float)(seconds * 1e6);
+    if (out) memcpy(out, &info, bytes);
+    return RONDO_SUCCESS;
 }
 
 RD_NCCL(ncclGroupSimulateEnd);
 ncclResult_t ncclGroupSimulateEnd(ncclSimInfo_t *simInfo)
 {
     rondo_result result;
-    if (simInfo && simInfo->magic != NCCL_SIM_INFO_MAGIC)
-        return rd_shim_result("ncclGroupSimulateEnd",
-                              rd_fail(RONDO_INVALID_ARGUMENT, "simInfo is not initialised: start from "
-                                                              "NCCL_SIM_INFO_INITIALIZER"));
     rd_shim_group *g = close_group(&result);
     if (g) {
-        result = simulate(g);
+        result = simulate(g, simInfo);
         free_group(g);
     }
     return rd_shim_result("ncclGroupSimulateEnd", result);
