@@ -26,7 +26,7 @@ cp "$here/run.sh" "$to/"
 cp "$here/../run.sh" "$to/tests/"
 cp "$here/../../bench/gpu.sh" "$to/bench/"
 
-tar -C "$build" --sort=name --owner=0 --group=0 --numeric-owner -cf - rondo-gpu | xz -4 -T2 >"$file"
+tar -C "$build" --sort=name --owner=0 --group=0 --numeric-owner -cf - rondo-gpu | xz -3 >"$file"
 bytes=$(stat -c %s "$file")
 echo "$file: $((bytes >> 10)) KiB. On a machine with a GPU: tar xf rondo-gpu.tar.xz && rondo-gpu/run.sh"
 [ "$bytes" -le $most ] || { echo "that is more than $((most >> 20)) MiB" >&2; exit 1; }
