@@ -73,9 +73,10 @@ double gpu_copy_time(gpu_timer *timer, const gpu_effort *effort, size_t bytes);
 
 /* ---- All-reduces, of whoever ---- */
 
-enum { GPU_SIZES = 4 };
-void gpu_sizes(const gpu_effort *effort, size_t sizes[GPU_SIZES]); /* ascending; the first is 8 bytes */
-int gpu_calls(const gpu_effort *effort, size_t bytes);             /* between two events */
+enum { GPU_SIZES = 7 };
+/* Message sizes, ascending, and how many: from 8 bytes to a quarter of effort->bytes. */
+int gpu_sizes(const gpu_effort *effort, size_t sizes[GPU_SIZES]);
+int gpu_calls(const gpu_effort *effort, size_t bytes); /* between two events */
 /* Float i of a rank, from 0, and of the sum; all of them small whole numbers. */
 static inline float gpu_term(int rank, size_t i)
 {

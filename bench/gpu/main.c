@@ -160,12 +160,14 @@ double gpu_time(gpu_timer *timer, const gpu_effort *effort, int calls, void (*gi
 
 /* ---- All-reduces ---- */
 
-void gpu_sizes(const gpu_effort *effort, size_t sizes[GPU_SIZES])
+int gpu_sizes(const gpu_effort *effort, size_t sizes[GPU_SIZES])
 {
-    size_t third = effort->bytes / 64, most = effort->bytes / 4;
-    sizes[0] = 8, sizes[1] = 16 << 10;
-    sizes[2] = third > 32 << 10 ? third : 32 << 10;
-    sizes[3] = most > 64 << 10 ? most : 64 << 10;
+    static const size_t usual[GPU_SIZES - 1] = {8, 1 << 10, 16 << 10, 128 << 10, 1 << 20, 8 << 20};
+    int count = 0;
+    for (int i = 0; i < GPU_SIZES - 1; i++)
+        if (usual[i] < effort->bytes / 4) sizes[count++] = usual[i];
+    sizes[count++] = effort->bytes / 4;
+    return count;
 }
 
 int gpu_calls(const gpu_effort *effort, size_t bytes)

@@ -153,15 +153,15 @@ void gpu_nccl(const gpu_effort *effort, int argc, char **argv)
     if (gpu_is_simulated() && argc < 3)
         gpu_cannot("NCCL beside it: NVIDIA's library does not run over the simulated driver");
     load(argc > 2 ? argv[2] : NULL);
-    gpu_sizes(effort, sizes);
+    int count = gpu_sizes(effort, sizes);
     for (int k = 0; k < n; k++) {
         ranks[k].device = devices[k] = k;
-        open_rank(&ranks[k], sizes[GPU_SIZES - 1]);
+        open_rank(&ranks[k], sizes[count - 1]);
     }
     NCCL(nccl.version(&version));
     NCCL(nccl.init_all(comms, n, devices));
     for (int k = 0; k < n; k++) ranks[k].comm = comms[k];
-    for (int s = 0; s < GPU_SIZES; s++) {
+    for (int s = 0; s < count; s++) {
         char what[128], size[24];
         snprintf(what, sizeof what, "all-reduce of %s, %d ranks on %d GPUs, by NCCL %d.%d.%d%s%s",
                  gpu_size(size, sizes[s]), n, n, version / 10000, version / 100 % 100, version % 100,

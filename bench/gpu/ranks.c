@@ -21,12 +21,12 @@ enum { MOST_RANKS = 16 };
 
 typedef struct world {
     const gpu_effort *effort;
-    int ranks, gpus;
+    int ranks, gpus, size_count;
     const char *link; /* NULL: what there is */
     rondo_unique_id id;
     size_t sizes[GPU_SIZES];
     pthread_barrier_t meeting;
-    double copy[GPU_SIZES];               /* microseconds */
+    double copy;                          /* of the largest, microseconds */
     double *times[GPU_SIZES][MOST_RANKS]; /* of each run, for one call, by the GPU */
     double *waited[MOST_RANKS];           /* of each call of the shortest, by the host */
 } world;
@@ -115,14 +115,12 @@ static void *be_rank(void *argument)
     CU(r->device, cuStreamCreateWithPriority, &cuda, RD_CU_STREAM_NON_BLOCKING, 0);
     gpu_timer_open(&r->timer, r->device, cuda);
     MUST(rondo_init_rank(&r->comm, w->ranks, w->id, r->number, &config));
-    MUST(rondo_mem_alloc(&r->send, w->sizes[GPU_SIZES - 1], r->comm));
-    MUST(rondo_mem_alloc(&r->recv, w->sizes[GPU_SIZES - 1], r->comm));
+    MUST(rondo_mem_alloc(&r->send, w->sizes[w->size_count - 1], r->comm));
+    MUST(rondo_mem_alloc(&r->recv, w->sizes[w->size_count - 1], r->comm));
     MUST(rondo_stream_from_cuda(&r->stream, cuda, r->comm));
-    for (int size = 0; size < GPU_SIZES; size++) {
-        if (r->number == 0) w->copy[size] = gpu_copy_time(&r->timer, w->effort, w->sizes[size]);
-        pthread_barrier_wait(&w->meeting);
-        measure(r, size);
-    }
+    if (r->number == 0) w->copy = gpu_copy_time(&r->timer, w->effort, w->sizes[w->size_count - 1]);
+    pthread_barrier_wait(&w->meeting);
+    for (int size = 0; size < w->size_count; size++) measure(r, size);
     measure_waiting(r);
     MUST(rondo_stream_destroy(r->stream));
     MUST(rondo_mem_free(r->send, r->comm));
@@ -152,12 +150,13 @@ static void report(world *w)
     const gpu_effort *effort = w->effort;
     snprintf(where, sizeof where, "%d ranks on %d GPU%s%s%s", w->ranks, w->gpus, w->gpus == 1 ? "" : "s",
              w->link ? ", " : "", w->link ? w->link : "");
-    for (int s = 0; s < GPU_SIZES; s++) {
+    for (int s = 0; s < w->size_count; s++) {
         double time = slowest(w->times[s], w->ranks, effort->runs);
         int copies = 3 * w->ranks - 2;
         snprintf(what, sizeof what, "all-reduce of %s, %s", gpu_size(size, w->sizes[s]), where);
         snprintf(of, sizeof of, "the speed of %d copies", copies);
-        gpu_row(what, time, "us", s && w->gpus == 1 && !w->link ? 100 * copies * w->copy[s] / time : -1, of);
+        bool compares = s == w->size_count - 1 && w->gpus == 1 && !w->link; /* below, launches count */
+        gpu_row(what, time, "us", compares ? 100 * copies * w->copy / time : -1, of);
     }
     snprintf(what, sizeof what, "all-reduce of 8 B, %s: call and wait, by the host's clock", where);
     gpu_row(what, slowest(w->waited, w->ranks, effort->calls), "us", -1, NULL);
@@ -181,8 +180,8 @@ void gpu_ranks(const gpu_effort *effort, int argc, char **argv)
     if (w.ranks < 2 || w.ranks > MOST_RANKS || w.gpus < 1 || w.gpus > w.ranks)
         gpu_fail("gpu ranks: 2 to %d ranks, on 1 GPU or more, not more than there are ranks", MOST_RANKS);
     if (w.gpus > rd_gpu_count()) gpu_cannot("all-reduce among several GPUs: fewer are here");
-    gpu_sizes(effort, w.sizes);
-    for (int s = 0; s < GPU_SIZES; s++)
+    w.size_count = gpu_sizes(effort, w.sizes);
+    for (int s = 0; s < w.size_count; s++)
         for (int k = 0; k < w.ranks; k++) w.times[s][k] = times(effort->runs);
     for (int k = 0; k < w.ranks; k++) w.waited[k] = times(effort->calls);
     MUST(rondo_get_unique_id(&w.id));
