@@ -160,7 +160,9 @@ static void after_the_legacy_stream(member *m)
 
 static void beside_it(member *m)
 {
+    unsigned mode = RD_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
     works(m);
+    GPU(cuThreadExchangeStreamCaptureMode, &mode);
     fill(m, m->cuda);
     GPU(cuStreamSynchronize, m->cuda);
     begin(m->other, RD_CU_STREAM_CAPTURE_MODE_GLOBAL);
@@ -175,6 +177,8 @@ static void beside_it(member *m)
     OK(rondo_mem_free(memory, m->comm));
     end(m, m->other, 1);
     check(m);
+    GPU(cuThreadExchangeStreamCaptureMode, &mode);
+    CHECK(mode == RD_CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, "the thread's own mode has become %u", mode);
 }
 
 static void hold(void *unused)
