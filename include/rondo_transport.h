@@ -11,12 +11,42 @@
  * recv the mismatch is final, and what lies in the memory that was posted and not counted is undefined.
  *
  * There are two ways to move a slice, and a link is native in one of them (caps):
- *   RONDO_LINK_SLOTS   reserve/commit write straight into a slot that the peer reads by peek/release;
- *   RONDO_LINK_MEMORY  send/recv hand over the caller's memory, which is the link's until poll says it is done.
+ *   RONDO_LINK_SLOTS   reserve/commit write straight into a slot that the peer reads by peek/release. commit alone
+ *                      brings the slice to where peek finds it, also if the sender never calls again, or dies;
+ *   RONDO_LINK_MEMORY  send/recv hand over the caller's memory, which is the link's until poll says it is done. It
+ *                      moves only within calls on it: an operation is not over before its slices are done.
  *
  * Ends count slices. For a sending end:   done <= committed <= reserved <= done + slots
  *                    for a receiving end: released <= arrived
  * where poll reports `done` or `arrived`.
+ *
+ * What each operation may answer. Another value is taken for BROKEN.
+ *   reserve                OK AGAIN CLOSED BROKEN   CLOSED only when it would have to wait
+ *   commit                 OK CLOSED BROKEN
+ *   send, recv             OK AGAIN BROKEN          a link that has ended may still take some; poll tells
+ *   peek, peek_ahead       OK AGAIN MISMATCH CLOSED BROKEN
+ *   release, view, moved   OK BROKEN
+ *   poll                   OK MISMATCH CLOSED BROKEN
+ *   arm                    OK AGAIN BROKEN
+ *   register_memory        OK AGAIN BROKEN
+ *   import_memory          OK BROKEN
+ *   withdraw               OK AGAIN
+ *   enter                  OK CLOSED
+ * AGAIN of reserve, send and recv: `slots` slices are under way, or posted. A link that has another reason answers OK
+ * to the next arm. No link need notice that its peer has died; one that does says CLOSED or BROKEN once all that came
+ * has been counted. After CLOSED or BROKEN, and after MISMATCH of a link that moves memory, the link has ended: poll,
+ * seen, withdraw and close are what is left. Memory that was posted and not counted stays the link's until withdraw
+ * says OK, or, where withdraw is NULL, until the next call on the link returns.
+ *
+ * Calls on one end never overlap, and its user orders them (each happens before the next), also across threads: an end
+ * is made, used and closed by different ones. Calls on different ends may overlap, also on the two of one link. Nothing
+ * waits for the peer but close, for at most 10 s, while what was committed or sent leaves; foresee may take
+ * milliseconds. After fork the child uses nothing of a link.
+ *
+ * Transports are compiled into the library. What is frozen is the meaning: from RONDO_LINK_CONTRACT 1 on nothing below
+ * changes it; operations and fields are added at the ends, and are NULL or 0 in those who do not know them; a new
+ * capability only adds; what cannot be done so raises the number. What an offer holds is between the two ends of one
+ * transport, and begins with a version of its own.
  */
 #ifndef RONDO_TRANSPORT_H
 #define RONDO_TRANSPORT_H
@@ -27,6 +57,8 @@
 extern "C" {
 #endif
 
+#define RONDO_LINK_CONTRACT 1
+
 typedef struct rondo_link rondo_link;
 typedef struct rondo_link_ops rondo_link_ops;
 typedef struct rondo_transport rondo_transport;
@@ -36,40 +68,48 @@ typedef struct rondo_bell rondo_bell; /* the rank's one doorbell */
 typedef enum rondo_link_result {
     RONDO_LINK_OK = 0,
     RONDO_LINK_AGAIN = 1,    /* not now: poll, do something else, or arm and sleep */
-    RONDO_LINK_MISMATCH = 2, /* the next slice bears another signature or size; nothing was consumed */
+    RONDO_LINK_MISMATCH = 2, /* the slice bears another signature or size; nothing was consumed */
     RONDO_LINK_CLOSED = 3,   /* the peer closed its end; all it sent before has been counted and may still be read */
     RONDO_LINK_BROKEN = 4    /* the link failed; this thread's last error has the reason */
 } rondo_link_result;
 
+/* Exactly one of the first two. The others go with SLOTS only; DEVICE with none of TOUCH, DIRECT and STAGED; PACKETS
+ * with DEVICE and VIEW. The operations of a capability are not NULL. */
 enum {
-    RONDO_LINK_SLOTS = 1,   /* reserve/commit and peek/release are native */
-    RONDO_LINK_MEMORY = 2,  /* send/recv are native */
-    RONDO_LINK_RETURN = 4,  /* what the receiver leaves in slot k the sender may read, from done until it reserves k */
-    RONDO_LINK_TOUCH = 8,   /* the reader should store to each line that it reads: a line that two cores only share
-                               is dear to write again, one that moves between them is not (docs/design.md) */
-    RONDO_LINK_VIEW = 16,   /* view works */
-    RONDO_LINK_DIRECT = 32, /* register_memory and import_memory work, for memory that can be reached */
-    RONDO_LINK_STAGED = 64, /* with SLOTS: they are copies of what is sent and received by other means. Like a MEMORY
-                               link  it moves only when polled, ends for good at a mismatch, and must be told by
-                               peek_ahead what is  expected before it can come */
-    RONDO_LINK_DEVICE = 128, /* with SLOTS: payloads lie in GPU memory, for kernels and copies of both ranks' GPUs; no CPU
-                               may touch them. Heads, and the brief slices in them, are host memory that both GPUs reach */
-    RONDO_LINK_PACKETS = 256 /* with DEVICE and VIEW: there is room for packets */
+    RONDO_LINK_SLOTS = 1,    /* reserve/commit and peek/release are native */
+    RONDO_LINK_MEMORY = 2,   /* send/recv are native */
+    RONDO_LINK_RETURN = 4,   /* what the receiver leaves in slot k the sender may read, from done until it reserves k */
+    RONDO_LINK_TOUCH = 8,    /* a hint: the reader should store to each line that it reads, for a line that two cores
+                                only share is dear to write again, one that moves between them is not
+                                (docs/design.md) */
+    RONDO_LINK_VIEW = 16,    /* view and moved work */
+    RONDO_LINK_DIRECT = 32,  /* register_memory and import_memory work, for memory that can be reached; so do withdraw,
+                                enter and leave */
+    RONDO_LINK_STAGED = 64,  /* slots are copies of what is sent and received by other means: as of a MEMORY link, all
+                                of it moves only within calls, and a mismatch ends it; and nothing comes before
+                                peek_ahead, which is not NULL, has said what is expected. What it first said counts */
+    RONDO_LINK_DEVICE = 128, /* payloads lie in GPU memory, for kernels and copies of both ranks' GPUs; no CPU may touch
+                                them. Heads, and the brief slices in them, are host memory that both GPUs reach. A peer
+                                that moves slices by a kernel rings nobody: AGAIN of arm promises nothing, sleep
+                                briefly */
+    RONDO_LINK_PACKETS = 256 /* there is room for packets */
 };
 
 /* One end of a link; the first member of each transport's own structure. Read-only for its user. */
 struct rondo_link {
     const rondo_link_ops *ops;
     uint32_t caps;
-    uint32_t slots;      /* slices that may be under way: reserved or handed to send, and not done */
-    size_t slot_bytes;   /* the largest slice */
+    uint32_t slots;      /* slices that may be under way: reserved or handed to send, and not done. As many as were
+                            asked for, or at least 4; the two ends may differ */
+    size_t slot_bytes;   /* the largest slice; as asked for, and the same at both ends */
     int32_t peer;        /* the rank at the other end, for messages */
     uint64_t bytes_sent; /* payload committed or sent so far (sending end) */
 };
 
 /* The head of every slot, one cache line, followed by slot_bytes of payload. Slice n (from 0) lies in slot
- * n % slots. filled == n + 1: slice n is there (stored with release after payload, signature and bytes).
- * freed == n + 1: its receiver is done with it (stored with release after whatever it left in the payload).
+ * n % slots. filled == n + 1: slice n is there (stored with release after payload, signature and bytes, loaded with
+ * acquire before them). freed == n + 1: its receiver is done with it (stored with release after whatever it left in the
+ * payload, loaded with acquire before slice n + slots is stored there). With DEVICE both at system scope.
  * Flag, signature and size share a line, and a brief slice, of at most RONDO_SLOT_BRIEF bytes, lies there too: so it
  * costs the one line that goes from one core to the other in any case. */
 #define RONDO_SLOT_BRIEF 32
@@ -82,12 +122,13 @@ typedef struct rondo_slot {
 } rondo_slot;
 
 /* The slots as memory, the same for every link that has slots and for kernels. In host memory a slot's payload follows
- * its head; in GPU memory it lies elsewhere.
+ * its head; in GPU memory it lies elsewhere. Addresses and strides are multiples of 64, and never change.
  *
- * Two kernels may move a slice in *packets* instead, of which each says for itself that it is there (kernels/packet.cuh):
- * then the receiver need not look at heads, which lie far from a GPU. Packets have memory of their own, in the
- * receiver's GPU, where nothing else ever lies; it is zero wherever no packet has come that is not yet taken. Both ends
- * must know by other means that a slice goes so; its head is stored as ever, also for those who look for a foreign one. */
+ * Two kernels may move a slice in *packets* instead, of which each says for itself that it is there
+ * (kernels/packet.cuh): then the receiver need not look at heads, which lie far from a GPU. Packets have memory of
+ * their own, in the receiver's GPU, where nothing else ever lies; it is zero wherever no packet has come that is not
+ * yet taken. Both ends must know by other means that a slice goes so; its head is stored as ever, also for those who
+ * look for a foreign one. */
 #define RONDO_PACKED_MOST 8192 /* bytes of a slice in packets; they take twice as much */
 typedef struct rondo_view {
     unsigned char *heads, *payloads; /* of slot 0 */
@@ -126,10 +167,10 @@ struct rondo_link_ops {
     size_t size;      /* sizeof(rondo_link_ops) */
     const char *name; /* of the transport */
 
-    /* Sending end, SLOTS. reserve: *place = room for the next slice, of `bytes` bytes, 32-aligned, and 64-aligned for
-     * more than RONDO_SLOT_BRIEF; or AGAIN. Several may be reserved before the first is committed; they are committed
-     * in order. commit: the oldest reserved slot holds `bytes` bytes (if more than RONDO_SLOT_BRIEF were reserved: any
-     * number of more than that) and belongs to the receiver. Never AGAIN: who grants a slot has room to commit it. */
+    /* Sending end, SLOTS. reserve: *place = room for the next slice: for up to RONDO_SLOT_BRIEF bytes 32-aligned, for
+     * more 64-aligned and of slot_bytes; or AGAIN. Several may be reserved before the first is committed; they are
+     * committed in order. commit: the oldest reserved slot holds `bytes` bytes, of the same of these two kinds as was
+     * reserved, and belongs to the receiver. Never AGAIN: who grants a slot has room to commit it. */
     rondo_link_result (*reserve)(rondo_link *link, size_t bytes, void **place);
     rondo_link_result (*commit)(rondo_link *link, size_t bytes, uint64_t signature);
 
@@ -151,7 +192,8 @@ struct rondo_link_ops {
     rondo_link_result (*recv)(rondo_link *link, void *to, size_t bytes, uint64_t signature);
 
     /* Either end, MEMORY; NULL where it means nothing. Slices to come lie in [ptr, ptr + bytes): a link that must
-     * register memory does so now, for all of it, and keeps it for the next time. A hint: send and recv need none. */
+     * register memory does so now, for all of it, and keeps it for the next time. A hint: send and recv need none. The
+     * memory may be unmapped, and other memory mapped there, without a word: who keeps registrations must notice. */
     void (*foresee)(rondo_link *link, const void *ptr, size_t bytes);
 
     /* Either end: moves what can be moved, and *count = slices so far that have come all the way: for a sending end
@@ -166,34 +208,38 @@ struct rondo_link_ops {
      * sleep; BROKEN: this cannot be arranged. It may also wake for less: poll decides. */
     rondo_link_result (*arm)(rondo_link *link, rondo_bell *bell, uint64_t seen);
 
-    /* Either end; needs the capability VIEW. view: the slots as memory, for one who moves slices himself (a kernel),
-     * by storing the heads as commit and release would. He goes on at view->next, and nothing may be reserved or peeked
-     * at meanwhile. moved: he has moved this many slices and `bytes` of payload, and rung nobody; from here on the other
-     * operations go on. */
+    /* Either end, VIEW. view: the slots as memory; a look that changes nothing. One who moves slices himself (a
+     * kernel), by storing the heads as commit and release would, goes on at view->next, when nothing is reserved or
+     * peeked at; until moved no other operation is called but close and withdraw. moved: he has moved so many slices,
+     * and a sending end `bytes` of payload, has himself seen what he waited for, and has rung nobody; from here on the
+     * other operations go on. That the link ends does not show in a view: somebody else stops him. */
     rondo_link_result (*view)(rondo_link *link, rondo_view *view);
     rondo_link_result (*moved)(rondo_link *link, uint64_t slices, uint64_t bytes);
 
-    /* Direct access to memory that is not a slot; needs the capability DIRECT. register_memory (sending end): a
-     * descriptor for [ptr, ptr + bytes), which the peer's import_memory turns into an address or key of its own for the
-     * first `bytes` of it (BROKEN: it is shorter, or was never handed over). The user carries the descriptor to the peer in a slice that is sent after it was made. AGAIN: this memory cannot be
-     * reached by the peer, now or at all: use slots. The memory stays the peer's to read and write until it releases
-     * that slice, or until it is withdrawn. */
+    /* DIRECT: access to memory that is not a slot. register_memory (sending end): a descriptor for [ptr, ptr + bytes),
+     * which the peer's import_memory turns into an address or key of its own for the first `bytes` of it (BROKEN: it is
+     * shorter, or was never handed over). The user carries the descriptor to the peer in a slice that is sent after it
+     * was made. AGAIN: this memory cannot be reached by the peer, now or at all: use slots. The memory stays the peer's
+     * to read and write until it releases that slice, or until it is withdrawn. */
     rondo_link_result (*register_memory)(rondo_link *link, void *ptr, size_t bytes, unsigned char descriptor[128]);
     rondo_link_result (*import_memory)(rondo_link *link, const unsigned char descriptor[128], size_t bytes,
                                        void **address);
 
     /* For one that must return early: withdraw takes back all memory that the peer was told of, and all that was handed
-     * to send and recv and is not counted. OK: neither the peer nor a device touches it any more; AGAIN: it does just now,
-     * ask again. The link is of no further use for direct access, and a MEMORY link for nothing; NULL: this one touches
-     * memory only within calls. The receiving end encloses every access in enter (CLOSED: withdrawn, hands off) and leave. */
+     * to send and recv and is not counted. OK: neither the peer nor a device touches it any more; AGAIN: it does just
+     * now, ask again. The link is then of no use for direct access, and a MEMORY link for nothing. NULL: this one
+     * touches memory only within calls. The receiving end encloses every access in enter (CLOSED: withdrawn, hands off)
+     * and leave, which do not nest. */
     rondo_link_result (*withdraw)(rondo_link *link);
     rondo_link_result (*enter)(rondo_link *link);
     void (*leave)(rondo_link *link);
 
-    /* What arrived instead of what was expected, after MISMATCH. */
+    /* What arrived instead of what was expected, after MISMATCH; without one, of native slots, the oldest slice not
+     * released, if it has come. */
     void (*seen)(const rondo_link *link, uint64_t *signature, uint64_t *bytes);
 
-    /* Frees this end. What was committed, or sent and counted as done, before reaches the peer. */
+    /* Frees this end. What was committed, or sent and counted as done, before reaches the peer; of a STAGED link, what
+     * was counted. */
     void (*close)(rondo_link *link);
 };
 
@@ -213,9 +259,11 @@ typedef struct rondo_link_spec {
     uint32_t slots;     /* asked for, a power of two */
     size_t slot_bytes;  /* asked for, a multiple of 64 */
     rondo_bell *bell;   /* this rank's; outlives the link */
-    int32_t device;     /* for transports whose payloads lie in GPU memory: this rank's GPU, as its process numbers it */
+    int32_t device;     /* for transports whose payloads lie in GPU memory: this rank's GPU, as its process numbers it;
+                           -1: none */
     int socket_count;   /* for transports that take sockets: connected, authenticated, non-blocking, in the same order
-                           at both ends. Now the link's; closed when offer or accept fail */
+                           at both ends. Now the link's to close, also where offer or accept fail. Offer and answer still
+                           go over the first: it is read and written from complete on, or the receiver's first call */
     int sockets[8];
 } rondo_link_spec;
 
@@ -230,7 +278,9 @@ typedef enum rondo_reach {
  *   sender                                receiver
  *   offer(spec, &link, &offer)   ---->    accept(spec, &offer, &link, &answer)
  *   complete(link, &answer)      <----
- * On failure nothing is left to clean up but, after a successful offer, the link (close). */
+ * On failure outputs are untouched, and nothing is left to clean up but, after a successful offer, the link (close).
+ * Before complete a sending end can only be closed; a receiving end works from accept on. spec, offer and answer are
+ * the caller's, and gone after the call. The three may overlap, run on any thread, and do not wait for the peer. */
 struct rondo_transport {
     size_t size; /* sizeof(rondo_transport) */
     const char *name;

@@ -4,7 +4,8 @@
  *
  *   link_pair.c  makes both ends in this process, or one end in each of two processes
  *   link_flow.c  sends and receives slices whose sizes and bytes depend on their number, over either face of a link
- *   link_cases.c what rondo_transport.h says of a link, as tests
+ *   link_cases.c what rondo_transport.h says of a link, as tests: of traffic
+ *   link_words.c ... and of each operation by itself
  */
 #ifndef RONDO_LINK_KIT_H
 #define RONDO_LINK_KIT_H
@@ -44,6 +45,13 @@ bool link_pair_join(struct link_pair *pair, const struct link_kind *kind, int si
 /* Runs the conformance suite for these kinds, in all their dresses, with flows of so many slices (0: as many as will do).
  * For main to return. */
 int link_conformance(const struct link_kind *bases, int base_count, int flow);
+
+/* Cases of link_words.c. */
+void link_test_capabilities(void **state);
+void link_test_no_more(void **state);
+void link_test_peek_ahead(void **state);
+void link_test_withdraw(void **state);
+void link_test_direct(void **state);
 
 /* Copies between memory and a payload that no CPU may touch. Set before the suite runs where there are such links. */
 extern void (*link_copy_device)(void *to, const void *from, size_t bytes);

@@ -246,6 +246,44 @@ static void test_loop_offers(void **state)
     for (int side = 0; side < 2; side++) rd_bell_close(&bells[side]);
 }
 
+/* Capabilities that contradict one another, or lack their operations. */
+static void test_contradictions(void **state)
+{
+    (void)state;
+    rondo_bell bells[2];
+    rondo_link_spec specs[2];
+    rondo_offer offer;
+    rondo_link *sender;
+    prepare(&kinds[0], bells, specs);
+    assert_int_equal(rd_transport_loop.offer(&specs[0], &sender, &offer), RONDO_SUCCESS);
+    const rondo_link_ops *ops = sender->ops;
+    uint32_t caps = sender->caps;
+    static const uint32_t wrong[] = {0,
+                                     RONDO_LINK_SLOTS | RONDO_LINK_MEMORY,
+                                     RONDO_LINK_MEMORY | RONDO_LINK_VIEW,
+                                     RONDO_LINK_MEMORY, /* a link of slots has no send */
+                                     RONDO_LINK_SLOTS | RONDO_LINK_DEVICE | RONDO_LINK_DIRECT,
+                                     RONDO_LINK_SLOTS | RONDO_LINK_VIEW | RONDO_LINK_PACKETS};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        sender->caps = wrong[i];
+        assert_int_equal(rd_link_check(sender), RONDO_INTERNAL_ERROR);
+        assert_non_null(strstr(rd_last_error(), "must have"));
+    }
+    sender->caps = caps;
+    assert_int_equal(rd_link_check(sender), RONDO_SUCCESS);
+    rondo_link_ops less = *ops;
+    sender->ops = &less;
+    less.enter = NULL;
+    assert_int_equal(rd_link_check(sender), RONDO_INTERNAL_ERROR);
+    less = *ops, less.moved = NULL;
+    assert_int_equal(rd_link_check(sender), RONDO_INTERNAL_ERROR);
+    less = *ops, less.size--;
+    assert_int_equal(rd_link_check(sender), RONDO_INTERNAL_ERROR);
+    sender->ops = ops;
+    sender->ops->close(sender);
+    for (int side = 0; side < 2; side++) rd_bell_close(&bells[side]);
+}
+
 static void test_choice(void **state)
 {
     (void)state;
@@ -278,7 +316,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spoilt_offers), cmocka_unit_test(test_spoilt_answers), cmocka_unit_test(test_bad_specs),
         cmocka_unit_test(test_close_orders),  cmocka_unit_test(test_loop_offers),    cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_close_while_looking),
+        cmocka_unit_test(test_close_while_looking), cmocka_unit_test(test_contradictions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,6 +61,7 @@ rondo_result rd_comm_adopt_link(rondo_comm *comm, rondo_link **link, int side)
 {
     void *base;
     size_t bytes;
+    RD_TRY(rd_link_check(*link));
     if (!comm->device || ((*link)->caps & RONDO_LINK_DEVICE)) return RONDO_SUCCESS;
     if (!((*link)->caps & RONDO_LINK_SLOTS)) {
         rondo_link *staged = rd_stage_wrap(*link, side);

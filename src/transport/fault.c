@@ -274,7 +274,8 @@ rondo_link *rd_fault_wrap(rondo_link *inner, const struct rd_fault *options)
     };
     f->link = *inner;
     f->link.ops = &f->ops;
-    f->link.caps &= ~(uint32_t)RONDO_LINK_VIEW; /* nothing can be hidden from one who looks at the slots themselves */
+    /* Nothing can be hidden from one who looks at the slots themselves. */
+    f->link.caps &= ~(uint32_t)(RONDO_LINK_VIEW | RONDO_LINK_PACKETS);
     return &f->link;
 }
 

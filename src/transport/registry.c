@@ -92,6 +92,38 @@ rondo_result rd_spec_check(const rondo_link_spec *spec)
     return RONDO_SUCCESS;
 }
 
+/* NULL: a link may have these capabilities together, and has the operations for them. */
+static const char *contradiction(const rondo_link *link)
+{
+    const rondo_link_ops *ops = link->ops;
+    uint32_t caps = link->caps, kind = caps & (RONDO_LINK_SLOTS | RONDO_LINK_MEMORY), more = caps & ~kind;
+    if (kind != RONDO_LINK_SLOTS && kind != RONDO_LINK_MEMORY) return "exactly one of SLOTS and MEMORY";
+    if (kind == RONDO_LINK_MEMORY && more) return "SLOTS for what else it is capable of";
+    if ((caps & RONDO_LINK_DEVICE) && (caps & (RONDO_LINK_TOUCH | RONDO_LINK_DIRECT | RONDO_LINK_STAGED)))
+        return "none of TOUCH, DIRECT and STAGED beside DEVICE";
+    if ((caps & RONDO_LINK_PACKETS) && !((caps & RONDO_LINK_DEVICE) && (caps & RONDO_LINK_VIEW)))
+        return "DEVICE and VIEW beside PACKETS";
+    if (!(ops->poll && ops->arm && ops->seen && ops->close)) return "poll, arm, seen and close";
+    if (kind == RONDO_LINK_MEMORY && !(ops->send && ops->recv)) return "send and recv";
+    if (kind == RONDO_LINK_SLOTS && !(ops->reserve && ops->commit && ops->peek && ops->release))
+        return "reserve, commit, peek and release";
+    if ((caps & RONDO_LINK_STAGED) && !ops->peek_ahead) return "peek_ahead";
+    if ((caps & RONDO_LINK_VIEW) && !(ops->view && ops->moved)) return "view and moved";
+    if ((caps & RONDO_LINK_DIRECT) &&
+        !(ops->register_memory && ops->import_memory && ops->withdraw && ops->enter && ops->leave))
+        return "register_memory, import_memory, withdraw, enter and leave";
+    return NULL;
+}
+
+rondo_result rd_link_check(const rondo_link *link)
+{
+    const char *lacks = contradiction(link);
+    if (link->ops->size != sizeof(rondo_link_ops)) lacks = "operations of this library's size";
+    if (!lacks) return RONDO_SUCCESS;
+    return rd_fail(RONDO_INTERNAL_ERROR, "a link with rank %d over %s, of capabilities %#x, must have %s", link->peer,
+                   link->ops->name, (unsigned)link->caps, lacks);
+}
+
 void rd_offer_close(const rondo_offer *offer)
 {
     for (int i = 0; i < offer->fd_count && i < RONDO_OFFER_FDS; i++) close(offer->fds[i]);

@@ -72,6 +72,8 @@ enum { RD_SENDER = 0, RD_RECEIVER = 1 };
 
 /* Refuses numbers of slots and sizes that no link can have. */
 rondo_result rd_spec_check(const rondo_link_spec *spec);
+/* Whether a link's capabilities and operations go together, as the contract says. */
+rondo_result rd_link_check(const rondo_link *link);
 /* Closes the descriptors of an offer. */
 void rd_offer_close(const rondo_offer *offer);
 
