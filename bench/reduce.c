@@ -14,6 +14,7 @@
 #include "reduce/reduce.h"
 #include "base/dtype.h"
 #include "base/env.h"
+#include "bench/one.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,24 +39,10 @@ static double nanoseconds(void)
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-/* The bits of a 1. */
-static uint64_t one_of(rondo_dtype type)
-{
-    switch (type) {
-    case RONDO_FLOAT16: return 0x3c00;
-    case RONDO_BFLOAT16: return 0x3f80;
-    case RONDO_FLOAT32: return 0x3f800000;
-    case RONDO_FLOAT64: return 0x3ff0000000000000;
-    case RONDO_FLOAT8E4M3: return 0x38;
-    case RONDO_FLOAT8E5M2: return 0x3c;
-    default: return 1;
-    }
-}
-
 /* In the slot: 1 and the two numbers after it. Own ones that leave them so: 0 for sums, 1 for products. */
 static void fill(const rd_reduction *reduction, size_t bytes)
 {
-    uint64_t one = one_of(reduction->type);
+    uint64_t one = bits_of_one(reduction->type);
     for (size_t i = 0; i < bytes / reduction->bytes; i++) {
         uint64_t value = one + i % 3, mine = one + (i + 1) % 3;
         if (reduction->op == RONDO_SUM) mine = 0;

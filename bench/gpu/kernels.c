@@ -4,11 +4,11 @@
  * the library gives it, by its engine. Bandwidth is bytes read and bytes written.
  */
 #include "base/dtype.h"
+#include "bench/one.h"
 #include "gpu.h"
 #include "kernels/reduce.h"
 #include "reduce/device.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -110,9 +110,9 @@ static void room_open(gpu_room *room, size_t bytes)
     room->bytes = bytes;
     for (int i = 0; i < MOST_SOURCES + MOST_OUTPUTS; i++)
         CU(0, cuMemAlloc, i < MOST_SOURCES ? &room->source[i] : &room->output[i - MOST_SOURCES], bytes);
-    for (int i = 0; i < MOST_SOURCES; i++) room->values[i] = malloc(PIECE + PERIOD * 8);
-    room->want = malloc(PIECE), room->got = malloc(PIECE);
-    if (!room->want || !room->got || !room->values[MOST_SOURCES - 1]) gpu_fail("no memory for what results must be");
+    bool all = (room->want = malloc(PIECE)) && (room->got = malloc(PIECE));
+    for (int i = 0; i < MOST_SOURCES; i++) all = all && (room->values[i] = malloc(PIECE + PERIOD * 8));
+    if (!all) gpu_fail("no memory for what results must be");
 }
 
 static void room_close(gpu_room *room)
@@ -123,27 +123,13 @@ static void room_close(gpu_room *room)
     free(room->want), free(room->got);
 }
 
-/* The bits of a 1. */
-static uint64_t one_of(rondo_dtype type)
-{
-    switch (type) {
-    case RONDO_FLOAT16: return 0x3c00;
-    case RONDO_BFLOAT16: return 0x3f80;
-    case RONDO_FLOAT32: return 0x3f800000;
-    case RONDO_FLOAT64: return 0x3ff0000000000000;
-    case RONDO_FLOAT8E4M3: return 0x38;
-    case RONDO_FLOAT8E5M2: return 0x3c;
-    default: return 1;
-    }
-}
-
 /* Element i of source s is 1 or one of the six numbers after it, by i mod PERIOD and s. */
 static void make_values(gpu_room *room, const rd_reduction *reduction, int sources)
 {
     size_t each = reduction->bytes;
     for (int s = 0; s < sources; s++)
         for (size_t i = 0; i < PIECE / each + PERIOD; i++) {
-            uint64_t value = one_of(reduction->type) + ((i % PERIOD + (size_t)s * 13) * 2654435761u >> 7) % 7;
+            uint64_t value = bits_of_one(reduction->type) + ((i % PERIOD + (size_t)s * 13) * 2654435761u >> 7) % 7;
             memcpy(room->values[s] + i * each, &value, each);
         }
 }
