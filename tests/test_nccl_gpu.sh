@@ -54,14 +54,38 @@ if [ "${CUDASIM-}" != off ]; then # how ranks reach one another is the real mach
     NCCL_P2P_DISABLE=1 NCCL_DEBUG=INFO run "$work/one_process" 2
     grep -q 'through host memory, since RONDO_GPU_PEER is 0' "$work/err" && echo "ok      NCCL_P2P_DISABLE" || { echo "FAILED  NCCL_P2P_DISABLE"; cat "$work/err"; bad=1; }
 fi
-processes() { # NAME N LINE
+processes() { # NAME N LINE [TIMES]
     compile "$tests/nccl/$1.c" "$1" || return
     fresh
-    for ((r = 1; r < $2; r++)); do run "$work/$1" $r "$2" "$work/id" & done
-    run "$work/$1" 0 "$2" "$work/id"; wait
-    expect "$1" "$3" "$2"
+    [ "$1" = address ] || local id=$work/id
+    for ((r = 1; r < $2; r++)); do run "$work/$1" $r "$2" ${id-} & done
+    run "$work/$1" 0 "$2" ${id-}; wait
+    expect "$1" "$3" "${4-$2}"
 }
 compile "$tests/nccl/device_calls.c" device_calls && { fresh; run "$work/device_calls"; expect "calls on devices" 'calls on devices: ok' 1; }
 processes processes 3 'of 3 processes: ok'
 processes several 4 'of 4 in three communicators: ok'
+port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+NCCL_COMM_ID=127.0.0.1:$port RONDO_DEBUG=NONE processes address 3 'of 3 met at an address: ok'
+mpi() { # FLAVOUR OPTIONS...
+    local flavour=$1; shift
+    command -v "mpicc.$flavour" "mpirun.$flavour" >/dev/null || { echo "absent  $flavour"; return; }
+    CC=mpicc.$flavour compile "$tests/nccl/mpi.c" "mpi.$flavour" || return
+    fresh; run "mpirun.$flavour" "$@" -n 3 "$work/mpi.$flavour"
+    expect "$flavour" '3 ranks of MPI: ok' 1
+}
+[ -n "$san" ] || mpi openmpi --allow-run-as-root --oversubscribe # MPI itself has leaks
+[ -n "$san" ] || mpi mpich
+
+# As benchmarks of collectives call: from threads with several devices each; on one device that all share; and with memory
+# of the host, where calls that need more of it come while the others' kernels wait for them.
+perf() { fresh; run "$work/perf" "$@"; expect "perf $*" "$1 threads with $2 devices each: ok" 1; }
+if [ -z "$san" ] && compile "$tests/nccl/perf.c" perf; then
+    perf 1 4
+    perf 4 1 parallel memory
+    perf 2 2 parallel background split
+    CUDASIM=${CUDASIM/devices=4/devices=1} perf 2 1
+    compile "$tests/nccl/perf.c" perf -UWITH_CUDA && perf 3 1
+fi
+[ "${CUDASIM-}" = off ] || CUDASIM=${CUDASIM/devices=4/devices=1} processes processes 3 'of 3 processes: ok'
 exit $bad

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_nccl_programs.sh - programs for NCCL in their usual forms (tests/nccl), compiled with our nccl.h and run with the
 # drop-in on host memory: all devices in one thread, a thread each, a process each with the id in a file or from MPI, and
-# several communicators at a time.
+# several communicators at a time; calls as benchmarks make them.
 set -u
 tests=$(realpath "$(dirname "$0")") build=${RONDO_BUILD:?} bad=0
 san= # a sanitizer's library wants programs that have it, too
@@ -13,7 +13,7 @@ export LD_LIBRARY_PATH=$build/compat
 
 compile() { # NAME [COMPILER]
     "${2:-${CC:-cc}}" -std=gnu11 $san -O1 -Wall -Wextra -Werror -pthread -isystem "$tests/../include/compat" "$tests/nccl/$1.c" -o "$work/$1${3-}" \
-        -L"$build/compat" -lnccl >"$work/log" 2>&1 || { echo "FAILED  $1 does not compile"; cat "$work/log"; bad=1; return 1; }
+        -L"$build/compat" -lnccl -lm >"$work/log" 2>&1 || { echo "FAILED  $1 does not compile"; cat "$work/log"; bad=1; return 1; }
 }
 expect() { # WHAT LINE TIMES - in $work/out
     if [ "$(grep -c "$2" "$work/out")" = "$3" ]; then echo "ok      $1"; else echo "FAILED  $1"; cat "$work/out" "$work/err"; bad=1; fi
@@ -32,6 +32,12 @@ processes() { # NAME N LINE [TIMES]
     wait
     expect "$1" "$3" "${4-$2}"
 }
+compile perf && for how in '1 4' '4 1 parallel' '2 2 background memory split'; do
+    fresh
+    # shellcheck disable=SC2086
+    run "$work/perf" $how
+    expect "perf $how" 'devices each: ok' 1
+done
 processes processes 3 'of 3 processes: ok'
 processes several 4 'of 4 in three communicators: ok'
 processes dies 3 'goes on with 2: ok' 2

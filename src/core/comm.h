@@ -73,9 +73,17 @@ typedef struct rd_staged {
     size_t bytes;
 } rd_staged;
 
+/* Memory that was too small. To free it would wait for the GPU, where another rank's kernel may wait for this rank: so it
+ * stays as long as the communicator. Each is at most half of the next, so that all are no more than the one in use. */
+typedef struct rd_outgrown {
+    void *memory[64];
+    int count;
+} rd_outgrown;
+
 typedef struct rd_staging {
     void *memory;
     size_t room, used;
+    rd_outgrown outgrown;
     rd_staged *results; /* to be copied when it is done */
     int count, results_room;
 } rd_staging;
@@ -133,6 +141,7 @@ struct rondo_comm {
     size_t fused_room;
     rd_scaled *scaled;                   /* operators made at run time */
     rd_room scaled_here, scaled_on_gpu;  /* for a message that one of them scales */
+    rd_outgrown scaled_outgrown;         /* of the latter */
     void *scaled_factor;                 /* on the GPU: repeated */
     rd_recorder *recorder;
     rondo_comm *next_recorded;

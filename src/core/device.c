@@ -49,8 +49,10 @@ rondo_result rd_comm_open_device(rondo_comm *comm)
 void rd_comm_close_device(rondo_comm *comm)
 {
     for (int lane = 0; lane < RD_LANES; lane++) {
-        if (comm->device) rd_device_free_host(comm->device, comm->stage[lane].memory);
-        free(comm->stage[lane].results);
+        rd_staging *stage = &comm->stage[lane];
+        while (stage->outgrown.count) rd_device_free_host(comm->device, stage->outgrown.memory[--stage->outgrown.count]);
+        if (comm->device) rd_device_free_host(comm->device, stage->memory);
+        free(stage->results);
     }
     rd_device_close(comm->device);
 }
@@ -144,11 +146,12 @@ static rondo_result make_room(rondo_comm *comm, rd_staging *stage, size_t bytes)
     stage->used = 0;
     stage->count = 0;
     if (bytes <= stage->room) return RONDO_SUCCESS;
-    rd_device_free_host(comm->device, stage->memory);
-    stage->memory = NULL;
-    stage->room = 0;
-    RD_TRY(rd_device_alloc_host(comm->device, bytes, &stage->memory));
-    stage->room = bytes;
+    void *larger;
+    size_t room = bytes > 2 * stage->room ? bytes : 2 * stage->room;
+    RD_TRY(rd_device_alloc_host(comm->device, room, &larger));
+    if (stage->memory) stage->outgrown.memory[stage->outgrown.count++] = stage->memory;
+    stage->memory = larger;
+    stage->room = room;
     return RONDO_SUCCESS;
 }
 

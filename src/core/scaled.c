@@ -52,6 +52,8 @@ void rd_scaled_forget(rondo_comm *comm)
 {
     free(comm->scaled_here.memory);
     if (comm->scaled_on_gpu.memory) rd_device_free(rd_device_ordinal(comm->device), comm->scaled_on_gpu.memory);
+    for (int i = 0; i < comm->scaled_outgrown.count; i++)
+        rd_device_free(rd_device_ordinal(comm->device), comm->scaled_outgrown.memory[i]);
     if (comm->scaled_factor) rd_device_free(rd_device_ordinal(comm->device), comm->scaled_factor);
     for (rd_scaled *next; comm->scaled; comm->scaled = next) {
         next = comm->scaled->next;
@@ -161,8 +163,10 @@ static void *own_room(rondo_comm *comm, size_t bytes, bool on_gpu)
     if (!on_gpu) {
         larger = realloc(room->memory, bytes);
         if (!larger) rd_fail_errno("no memory for %zu bytes of scaled terms", bytes);
-    } else if (rd_device_alloc(comm->device, bytes, &larger) == RONDO_SUCCESS && room->memory) {
-        rd_device_free(rd_device_ordinal(comm->device), room->memory);
+    } else {
+        if (bytes < 2 * room->bytes) bytes = 2 * room->bytes;
+        if (rd_device_alloc(comm->device, bytes, &larger) == RONDO_SUCCESS && room->memory)
+            comm->scaled_outgrown.memory[comm->scaled_outgrown.count++] = room->memory;
     }
     if (larger) *room = (rd_room){larger, bytes};
     return larger;
