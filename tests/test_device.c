@@ -235,6 +235,41 @@ static void all_calls(rondo_comm *comm, int rank, int n, void *context)
     check_what_was_used(s, rank, n);
 }
 
+/* A group's messages and collective go on beside one another: the peer may make them one after the other, and in either
+ * order. Rank 0's kernel of the collective waits for a rank that waits for the message. */
+static void group_beside_calls(rondo_comm *comm, int rank, int n, void *context)
+{
+    const size_t count = 1 << 20;
+    const setting *s = context;
+    (void)n;
+    use_gpu(s, rank);
+    buffer message = make(DEVICE, true, count * sizeof(float), 0), sum = make(DEVICE, true, 100 * sizeof(float), 0);
+    for (int round = 0; round < 2; round++) {
+        float *sums = (float *)inside(&sum), *words = (float *)inside(&message);
+        for (size_t i = 0; i < 100; i++) sums[i] = (float)(rank + (int)i);
+        for (size_t i = 0; i < count; i++) words[i] = rank ? 0 : (float)(i % 1000 + (size_t)round);
+        put(&message), put(&sum);
+        if (rank == 0) OK(rondo_group_start());
+        if (rank == 0) OK(rondo_send(message.at, count, RONDO_FLOAT32, 1, comm, NULL));
+        if (rank == 1 && round == 0) OK(rondo_recv(message.at, count, RONDO_FLOAT32, 0, comm, NULL));
+        OK(rondo_all_reduce(sum.at, sum.at, 100, RONDO_FLOAT32, RONDO_SUM, comm, NULL));
+        if (rank == 1 && round == 1) OK(rondo_recv(message.at, count, RONDO_FLOAT32, 0, comm, NULL));
+        if (rank == 0) OK(rondo_group_end());
+        get(&message), get(&sum);
+        for (size_t i = 0; i < 100; i++) CHECK(sums[i] == (float)(1 + 2 * i), "sum %zu: %g", i, (double)sums[i]);
+        for (size_t i = 0; i < count; i++)
+            CHECK(words[i] == (float)(i % 1000 + (size_t)round), "word %zu: %g", i, (double)words[i]);
+    }
+    discard(&message), discard(&sum);
+}
+
+static void a_group_beside_calls(void **state)
+{
+    (void)state;
+    setting s = {0xff, 2, NULL, DEVICE, DEVICE, NULL};
+    ranks_run(2, NULL, set_up, group_beside_calls, &s);
+}
+
 static void run_all(int n, setting s)
 {
     ranks_run(n, NULL, set_up, all_calls, &s);
@@ -308,6 +343,7 @@ int main(int argc, char **argv)
     if (getenv("RANK")) return as_rank();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_gpu_for_each),
+        cmocka_unit_test(a_group_beside_calls),
         cmocka_unit_test(several_on_one_gpu),
         cmocka_unit_test(gpus_and_hosts),
         cmocka_unit_test(over_sockets),

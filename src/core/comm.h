@@ -102,6 +102,8 @@ struct rondo_comm {
     bool finalized;
 
     struct rd_device *device; /* the GPU that this rank uses; NULL: none */
+    struct rd_device *messenger; /* ... for messages: on a stream of their own, since a kernel that does a collective may
+                                    wait for a rank that waits for a message of the same group */
     bool cuda;                /* somebody in this process uses GPUs: pointers are looked at */
     bool on_gpus;             /* some rank of this communicator uses one */
     bool fast;                /* partial sums of narrow types are rounded to the type at each hop of a ring */

@@ -42,6 +42,7 @@ rondo_result rd_comm_open_device(rondo_comm *comm)
     if (comm->settings.device < 0) return RONDO_SUCCESS;
     comm->on_gpus = true;
     RD_TRY(rd_device_open(&comm->device, (int)comm->settings.device));
+    if (comm->size > 1) RD_TRY(rd_device_open(&comm->messenger, (int)comm->settings.device));
     rd_log(RD_LOG_INFO, "rank %d: uses GPU %ld", comm->rank, comm->settings.device);
     return RONDO_SUCCESS;
 }
@@ -54,6 +55,7 @@ void rd_comm_close_device(rondo_comm *comm)
         if (comm->device) rd_device_free_host(comm->device, stage->memory);
         free(stage->results);
     }
+    rd_device_close(comm->messenger);
     rd_device_close(comm->device);
 }
 
@@ -126,16 +128,22 @@ rondo_result rd_task_order(rd_task *task)
     return any ? rd_gpu_mark_set(&comm->device->legacy, RD_CU_STREAM_LEGACY, &task->mark) : RONDO_SUCCESS;
 }
 
+static bool is_busy(rd_device *device)
+{
+    rd_engine *engine = device ? rd_device_engine(device) : NULL;
+    return engine && !rd_engine_done(engine, engine->given);
+}
+
 bool rd_task_on_gpu(const rd_task *task)
 {
     if (!task->started) return task->mark && rd_task_is_next(task);
-    rd_engine *engine = task->comm->device ? rd_device_engine(task->comm->device) : NULL;
-    return engine && !rd_engine_done(engine, engine->given);
+    return is_busy(task->comm->device) || is_busy(task->comm->messenger);
 }
 
 bool rd_task_on_gpu_alone(const rd_task *task)
 {
-    return rd_task_on_gpu(task) && !(task->running && task->comm->op.by == RD_BY_KERNEL);
+    bool kernel = task->running && task->comm->op.by == RD_BY_KERNEL;
+    return kernel ? is_busy(task->comm->messenger) : rd_task_on_gpu(task);
 }
 
 /* ---- Staging ---- */
@@ -233,7 +241,7 @@ rondo_result rd_place_messages(rondo_comm *comm, const rd_call *calls)
         else
             plain += op->transfers[i].bytes + 64;
     }
-    op->engine = any ? rd_device_engine(comm->device) : NULL;
+    op->engine = any ? rd_device_engine(comm->messenger) : NULL;
     if (!any || !plain) return RONDO_SUCCESS;
     RD_TRY(room_for_results(stage, op->transfer_count));
     RD_TRY(make_room(comm, stage, plain));
