@@ -85,7 +85,6 @@ static rondo_result load_kernels(rd_gpu *gpu)
 static rondo_result open_gpu(rd_gpu **made, int ordinal)
 {
     int count = rd_gpu_count();
-    RD_TRY(rd_gpu_require());
     if (ordinal < 0 || ordinal >= count)
         return rd_fail(RONDO_INVALID_ARGUMENT, "there is no GPU %d: this process sees %d, numbered from 0", ordinal,
                        count);
@@ -113,6 +112,7 @@ free_gpu:
 rondo_result rd_gpu_take(rd_gpu **gpu, int ordinal)
 {
     rondo_result result = RONDO_SUCCESS;
+    RD_TRY(rd_gpu_require()); /* loads the driver under a lock of its own, and at a fork both are held */
     pthread_mutex_lock(&lock);
     rd_gpu *found = gpus;
     while (found && found->ordinal != ordinal) found = found->next;
