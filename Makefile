@@ -173,9 +173,11 @@ CXX       ?= g++
 SIM       := $(BUILD)/cudasim
 SIM_SRC   := $(wildcard tests/cudasim/*.c)
 SIM_PLANTS := no_barrier relaxed_store relaxed_load lost_counter one_too_far misaligned
+# ... and those in the library's own kernels, which tests/cudasim/plant.sh plants.
+KERNEL_PLANTS := apart half_flag no_barrier no_packed_barrier relaxed_store relaxed_load lost_counter one_too_far one_packet_too_few misaligned
 SIM_TRIALS := $(basename $(notdir $(wildcard tests/cudasim/trial_*.cu))) $(SIM_PLANTS:%=trial_ring_%)
 # Libraries of kernels for the CPU, and IMAGE:LIBRARY for each, seen from $(SIM). A trial's image is its name.
-SIM_LIBS   = $(SIM_TRIALS:%=$(SIM)/%.so) $(SIM)/all.so
+SIM_LIBS   = $(SIM_TRIALS:%=$(SIM)/%.so) $(SIM)/all.so $(KERNEL_PLANTS:%=$(SIM)/all_%.so)
 SIM_IMAGES = $(foreach t,$(SIM_TRIALS),$(t).ptx:$(t).so) $(abspath $(KERNELS)/all.fatbin):all.so
 SIM_CXX    = $(CXX) -x c++ -std=gnu++17 -fPIC -shared -fno-strict-aliasing -ffp-contract=off $(OPT) -g -Wall -Wextra -Werror \
              $(if $(filter address,$(SIM_SAN)),$(SIM_CHECK),$(SAN)) -Iinclude -Itests/cudasim -include tests/cudasim/device.h -MMD -MP
@@ -198,6 +200,10 @@ $(SIM)/%.so: tests/cudasim/%.cu
 $(SIM)/trial_ring_%.so: tests/cudasim/trial_ring.cu
 	@mkdir -p $(@D)
 	$(call say,CXX,$@)$(SIM_CXX) -DPLANT_$(shell echo $* | tr a-z A-Z) -o $@ $<
+
+$(SIM)/all_%.so: $(wildcard kernels/*) tests/cudasim/plant.sh include/rondo_plan.h include/rondo_transport.h
+	@tests/cudasim/plant.sh $* $(SIM)/planted/$*/kernels
+	$(call say,CXX,$@)$(SIM_CXX) -O0 -o $@ $(SIM)/planted/$*/kernels/all.cu
 
 $(SIM)/%.so: kernels/%.cu
 	@mkdir -p $(@D)

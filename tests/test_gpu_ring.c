@@ -2,7 +2,8 @@
  *
  * test_gpu_ring.c - the ring as one kernel: over slots in GPU memory, on 2 to 8 ranks, every collective, type and
  * operator, in place and misaligned, alone and beside ranks that go step by step, it has the bits and sends the bytes
- * of the CPUs'. In any order of threads. What waits can be stopped, and a foreign call is noticed.
+ * of the CPUs'. In any order of threads. What waits can be stopped, and a foreign call is noticed. And bugs that are
+ * planted in the kernels (cudasim/plant.sh) are found.
  */
 #include "gpu_kit.h"
 #include "on_cudasim.h"
@@ -14,6 +15,7 @@
 #include "reduce/device.h"
 #include "reduce/image.h"
 
+#include <sys/wait.h>
 #include <unistd.h>
 
 /* PACKED_UP_TO: bytes of a message that goes in packets (src/ring/kernel.c). */
@@ -42,21 +44,46 @@ static rd_engine *engine_of(int rank)
     return engine;
 }
 
-static void open_worlds(int n, int channels)
+/* Links of one process as if their slots were in GPU memory: both ends see them at the same addresses, which the thread
+ * sanitizer needs to see what orders what. */
+static void *pinned[4 * RANKS];
+static int pinned_count;
+
+static rondo_link *as_on_gpu(rondo_link *link)
+{
+    void *base;
+    size_t bytes;
+    assert_true(rd_link_memory(link, &base, &bytes));
+    assert_int_equal(rd_device_pin(devices[0], base, bytes), RONDO_SUCCESS);
+    pinned[pinned_count++] = base;
+    link->caps |= RONDO_LINK_DEVICE;
+    return link;
+}
+
+static void open_worlds_by(int n, int channels, bool within)
 {
     world_options o = {.n = n, .channels = channels, .slice_bytes = SLICE, .transport = world_loop};
     for (int r = 0; r < n; r++) assert_int_equal(rd_device_open(&devices[r], device_of(r)), RONDO_SUCCESS);
     step_by_step = rd_device_engine_ops;
     step_by_step.ring = NULL;
     world_open(&cpus, &o);
-    o.transport = by_ipc;
+    if (within)
+        o.wrap = as_on_gpu;
+    else
+        o.transport = by_ipc;
     o.device = device_of;
     o.engine = engine_of;
     world_open(&gpus, &o);
 }
 
+static void open_worlds(int n, int channels)
+{
+    open_worlds_by(n, channels, false);
+}
+
 static void close_worlds(int n)
 {
+    while (pinned_count) rd_device_unpin(pinned[--pinned_count]);
     world_close(&cpus);
     world_close(&gpus);
     for (int r = 0; r < n; r++) rd_device_close(devices[r]);
@@ -99,7 +126,9 @@ static void run_by(rondo_algo algo, rondo_collective collective, int n, rondo_dt
             fail_msg("collective %d of %d ranks, %llu %s, operator %d, seed %llu: rank %d has other bits", collective,
                      n, (unsigned long long)count, rd_dtype_name(type), op, (unsigned long long)seed, r);
         assert_int_equal(world_ring_bytes(&gpus, r, -1), world_ring_bytes(&cpus, r, -1));
-        if (!every) assert_int_equal(gpus.op[r].kernel_packed, bytes_of_message <= PACKED_UP_TO);
+        if (gpus.op[r].by == RD_BY_KERNEL)
+            assert_int_equal(gpus.op[r].kernel_packed,
+                             (gpus.wiring[r].kernels & RONDO_LINK_PACKETS) && bytes_of_message <= PACKED_UP_TO);
         rd_device_free(device_of(r), in[r]), rd_device_free(device_of(r), out[r]);
         free(here[r]), free(want[r]);
     }
@@ -133,11 +162,11 @@ static void all_collectives(int n, uint64_t first, uint64_t last)
 static void test_bits(void **state)
 {
     (void)state;
-    for (int n = 2; n <= RANKS; n *= 2) {
+    for (int n = 2; n <= RANKS; n++) {
         unsigned long before = cudasim_calls("kernel");
         every = 0;
         open_worlds(n, n == 4 ? 2 : 1);
-        uint64_t calls = test_slowness() > 1 ? 30 : n == 8 ? 60 : 150;
+        uint64_t calls = test_slowness() > 1 ? 30 : n > 4 ? 40 : 90;
         all_collectives(n, 0, calls);
         assert_int_equal(cudasim_calls("kernel") - before, calls * (uint64_t)n); /* one each, and nothing else */
         close_worlds(n);
@@ -266,15 +295,80 @@ static void test_mismatch(void **state)
     mismatch_of(50000, 70000);
 }
 
+/* ---- Planted bugs ---- */
+
+/* What a run with a bug does: both protocols, odd counts, misaligned. */
+static void walk(void **state)
+{
+    (void)state;
+    static const uint64_t counts[] = {7, 1003, 40001};
+    alarm((unsigned)(3 + 2 * test_slowness())); /* what hangs */
+    for (int within = 0; within < 2; within++) {
+        open_worlds_by(3, 1, within);
+        for (uint64_t seed = 0; seed < 6; seed++)
+            run(RONDO_COLL_ALL_REDUCE, 3, seed % 2 ? RONDO_INT8 : RONDO_FLOAT32, RONDO_SUM, counts[seed % 3], false,
+                seed);
+        close_worlds(3);
+    }
+}
+
+/* This program again, on kernels with the bug, its threads in another order for each seed: how it ends for the first of
+ * these for which it does not end well; 0: for none. */
+static int sweep(const char *plant, int seeds)
+{
+    int status = 0;
+    for (int seed = 0; seed < seeds && !status; seed++) {
+        char words[100];
+        snprintf(words, sizeof words, "devices=4 seed=%d%s%s", seed, *plant ? " plant=" : "", plant);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            setenv("CUDASIM", words, 1);
+            if (!freopen("/dev/null", "w", stdout)) _exit(126);
+            execl("/proc/self/exe", "test_gpu_ring", "walk", (char *)NULL);
+            _exit(126);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 126);
+    }
+    return status;
+}
+
+static bool built_with(const char *sanitizer)
+{
+    const char *build = getenv("RONDO_BUILD");
+    return build && strstr(build, sanitizer);
+}
+
+static void test_planted(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *plant, *build; /* NULL: it is found in any */
+    } plants[] = {
+        {"no_barrier", NULL},         {"no_packed_barrier", NULL}, {"half_flag", NULL},    {"lost_counter", NULL},
+        {"one_too_far", NULL},        {"one_packet_too_few", NULL}, {"misaligned", "ubsan"},
+        {"relaxed_store", "tsan"},    {"relaxed_load", "tsan"}, /* which the processor's own order hides */
+    };
+    if (!is_cudasim()) skip();
+    assert_int_equal(sweep("", 2), 0);
+    assert_int_equal(sweep("apart", 2), 0);
+    for (size_t i = 0; i < sizeof plants / sizeof *plants; i++)
+        if ((!plants[i].build || built_with(plants[i].build)) && !sweep(plants[i].plant, 20))
+            fail_msg("the bug %s is not found", plants[i].plant);
+}
+
 int main(int argc, char **argv)
 {
-    (void)argc;
     on_cudasim(argv, "devices=4");
     if (rd_kernel_image_end - rd_kernel_image == 0) {
         printf("built without nvcc: no kernels\n");
         return 0;
     }
+    const struct CMUnitTest one[] = {cmocka_unit_test(walk)};
+    if (argc > 1) return cmocka_run_group_tests(one, NULL, NULL);
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_planted), /* first, for processes are forked */
         cmocka_unit_test(test_bits),     cmocka_unit_test(test_types),
         cmocka_unit_test(test_stop),     cmocka_unit_test(test_beside_steps),
         cmocka_unit_test(test_mismatch), cmocka_unit_test(test_any_order_of_threads),

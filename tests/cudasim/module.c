@@ -62,7 +62,10 @@ static bool find_library(const void *image, char *library, size_t room)
         if (sscanf(line, "%1023s %255s", name, kernels) != 2) continue;
         snprintf(file, sizeof file, "%s%s%s", name[0] == '/' ? "" : path, name[0] == '/' ? "" : "/", name);
         found = is_file(file, image, bytes);
-        if (found) snprintf(library, room, "%s/%s", path, kernels);
+        if (found && sim_settings.plant[0] != '\0') /* the same with that bug: NAME.so, NAME_BUG.so */
+            snprintf(library, room, "%s/%.*s_%s.so", path, (int)(strlen(kernels) - 3), kernels, sim_settings.plant);
+        else if (found)
+            snprintf(library, room, "%s/%s", path, kernels);
     }
     fclose(list);
     return found;

@@ -22,8 +22,7 @@ static __attribute__((noreturn)) void refuse(const char *word)
     sim_say("CUDASIM: \"%s\" is not understood; there are: devices=1..%d multiprocessors=N capability=90 driver=13000 "
             "memory=BYTES[KMG] "
             "p2p=all|none|pairs|switch|pcie seed=N pci=ADDRESS,... lacks=FUNCTION fail=CALL:NTH[:RESULT[:lost]],... "
-            "trace "
-            "no_memory_operations no_ipc no_fds",
+            "plant=BUG trace no_memory_operations no_ipc no_fds",
             word, SIM_DEVICES);
     abort();
 }
@@ -105,6 +104,8 @@ static void read_word(char *word)
         read_pci(name, value);
     else if (strcmp(word, "lacks") == 0)
         snprintf(sim_settings.lacks, sizeof sim_settings.lacks, "%s", value);
+    else if (strcmp(word, "plant") == 0)
+        snprintf(sim_settings.plant, sizeof sim_settings.plant, "%s", value);
     else if (strcmp(word, "fail") != 0 || !sim_fail_read(value))
         refuse(name);
 }

@@ -85,6 +85,7 @@ struct sim_settings {
     bool trace, no_memory_operations, no_ipc, no_fds;
     char pci[SIM_DEVICES][16];
     char lacks[64]; /* a function that this driver does not have */
+    char plant[32]; /* a bug that kernels shall have (plant.sh) */
 };
 extern struct sim_settings sim_settings;
 /* Reads CUDASIM; what it does not understand ends the process, since a test that runs with other settings proves
