@@ -128,7 +128,7 @@ static void release(rd_making *m)
 /* Without a communicator: its handle goes, too, unless who aborted it meanwhile frees it. */
 static void give_up(rd_making *m)
 {
-    *m->out = NULL;
+    __atomic_store_n(m->out, NULL, __ATOMIC_RELEASE);
     if (m->comm) rd_shim_withdraw(m->comm);
     m->comm = NULL;
     release(m);
@@ -251,7 +251,7 @@ rondo_result rd_makings_run(rd_making *list)
             if (!threads) release(list);
             continue;
         }
-        note(list, begun);
+        if (!list->threaded) note(list, begun);
         if (!failed && begun != RONDO_SUCCESS) failed = list;
         list->next = ours;
         ours = list;
@@ -265,7 +265,7 @@ rondo_result rd_makings_run(rd_making *list)
 /* Handed over: kept by the group, or run now. */
 static rondo_result submit(rd_making *m)
 {
-    *m->out = m->comm;
+    __atomic_store_n(m->out, m->comm, __ATOMIC_RELEASE); /* another thread may abort it from now on */
     if (!rd_shim_grouped()) return rd_makings_run(m);
     rd_shim_keep_making(m);
     return RONDO_SUCCESS;
