@@ -12,11 +12,12 @@
 static bool is_memory(const void *buffer)
 {
     enum { PAGE_BITS = 12, REMEMBERED = 256 };
-    static _Thread_local uintptr_t pages[REMEMBERED];
+    static _Atomic uintptr_t pages[REMEMBERED]; /* of all threads: theirs alone must be small, for dlopen */
     uintptr_t page = (uintptr_t)buffer >> PAGE_BITS;
-    if (page && pages[page % REMEMBERED] == page) return true;
+    _Atomic uintptr_t *known = &pages[page % REMEMBERED];
+    if (page && atomic_load_explicit(known, memory_order_relaxed) == page) return true;
     if (!rd_is_readable(buffer, 1)) return false;
-    pages[page % REMEMBERED] = page;
+    atomic_store_explicit(known, page, memory_order_relaxed);
     return true;
 }
 
