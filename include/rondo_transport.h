@@ -32,6 +32,7 @@
  *   import_memory          OK BROKEN
  *   withdraw               OK AGAIN
  *   enter                  OK CLOSED
+ *   reach_gpu              OK AGAIN
  * AGAIN of reserve, send and recv: `slots` slices are under way, or posted. A link that has another reason answers OK
  * to the next arm. No link need notice that its peer has died; one that does says CLOSED or BROKEN once all that came
  * has been counted. After CLOSED or BROKEN, and after MISMATCH of a link that moves memory, the link has ended: poll,
@@ -74,7 +75,7 @@ typedef enum rondo_link_result {
 } rondo_link_result;
 
 /* Exactly one of the first two. The others go with SLOTS only; DEVICE with none of TOUCH, DIRECT and STAGED; PACKETS
- * with DEVICE and VIEW. The operations of a capability are not NULL. */
+ * with DEVICE and VIEW; FAR with STAGED. The operations of a capability are not NULL. */
 enum {
     RONDO_LINK_SLOTS = 1,    /* reserve/commit and peek/release are native */
     RONDO_LINK_MEMORY = 2,   /* send/recv are native */
@@ -92,7 +93,9 @@ enum {
                                 them. Heads, and the brief slices in them, are host memory that both GPUs reach. A peer
                                 that moves slices by a kernel rings nobody: AGAIN of arm promises nothing, sleep
                                 briefly */
-    RONDO_LINK_PACKETS = 256 /* there is room for packets */
+    RONDO_LINK_PACKETS = 256, /* there is room for packets */
+    RONDO_LINK_FAR = 512     /* long slots lie in memory of this rank's GPU, for its kernels and copies; no CPU may touch
+                                what is not brief. The peer need not know */
 };
 
 /* One end of a link; the first member of each transport's own structure. Read-only for its user. */
@@ -241,6 +244,13 @@ struct rondo_link_ops {
     /* Frees this end. What was committed, or sent and counted as done, before reaches the peer; of a STAGED link, what
      * was counted. */
     void (*close)(rondo_link *link);
+
+    /* Either end, MEMORY, before its first slice; NULL where it means nothing. Slices longer than *least may lie in
+     * [ptr, ptr + bytes), which is memory of GPU `device` of this process that no CPU touches, and outlives the link.
+     * What poll has counted there is seen by what the GPU is given from then on. AGAIN: they may not, and nothing has
+     * changed. `how` gets a sentence either way. */
+    rondo_link_result (*reach_gpu)(rondo_link *link, int device, void *ptr, size_t bytes, size_t *least, char *how,
+                                   size_t how_bytes);
 };
 
 /* What one end tells the other while a link is made; carried by an authenticated connection. Whoever holds an offer

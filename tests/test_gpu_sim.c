@@ -74,7 +74,7 @@ static void test_drivers_that_will_not_do(void **state)
         {"devices=2", "5", "cuInit says CUDA_ERROR_NO_DEVICE"},
         {"devices=2 lacks=cuMemCreate", NULL,
          "libcuda.so.1 has no cuMemCreate; a driver of CUDA 12.0 or later is needed"},
-        {"devices=2 driver=11060", NULL, "cuStreamWriteValue32"},
+        {"devices=2 driver=11060", NULL, "cuMemGetHandleForAddressRange"},
         {"devices=2 fail=cuInit:1:802", NULL, "cuInit says CUDA_ERROR_SYSTEM_NOT_READY"},
         {"devices=2 fail=cuInit:1:803", NULL, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH"},
         {"devices=2 fail=cuDeviceGetCount:1:999", NULL, "cuDeviceGetCount says CUDA_ERROR_UNKNOWN"},

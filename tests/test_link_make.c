@@ -263,7 +263,8 @@ static void test_contradictions(void **state)
                                      RONDO_LINK_MEMORY | RONDO_LINK_VIEW,
                                      RONDO_LINK_MEMORY, /* a link of slots has no send */
                                      RONDO_LINK_SLOTS | RONDO_LINK_DEVICE | RONDO_LINK_DIRECT,
-                                     RONDO_LINK_SLOTS | RONDO_LINK_VIEW | RONDO_LINK_PACKETS};
+                                     RONDO_LINK_SLOTS | RONDO_LINK_VIEW | RONDO_LINK_PACKETS,
+                                     RONDO_LINK_SLOTS | RONDO_LINK_FAR};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         sender->caps = wrong[i];
         assert_int_equal(rd_link_check(sender), RONDO_INTERNAL_ERROR);

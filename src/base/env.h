@@ -62,6 +62,8 @@
             "T: an RDMA packet is sent again after 4.096 us * 2^T, 6 times")                                          \
     SETTING(rdma_eager, "RONDO_RDMA_EAGER", BYTES, "8192", 64, 65536, NULL,                                           \
             "slices up to this go through slots over RDMA, longer ones from and into user memory")                    \
+    SETTING(rdma_gpu, "RONDO_RDMA_GPU", SWITCH, "1", 0, 1, NULL,                                                      \
+            "1: RDMA devices read and write GPU memory where they can; 0: through host memory")                       \
     SETTING(port, "RONDO_PORT", NUMBER, "0", 0, 65535, NULL,                                                          \
             "TCP port of the rendezvous; 0: any")                                                                     \
     SETTING(key, "RONDO_KEY", TEXT, NULL, 0, 0, NULL,                                                                 \

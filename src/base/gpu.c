@@ -181,6 +181,21 @@ void rd_gpu_leave(void)
     driver.cuCtxPopCurrent(NULL);
 }
 
+rondo_result rd_gpu_enter_primary(int device)
+{
+    rd_cu_context context;
+    RD_TRY(RD_GPU(device, cuDevicePrimaryCtxRetain, &context, device));
+    rondo_result result = rd_gpu_enter(device, context);
+    if (result != RONDO_SUCCESS) driver.cuDevicePrimaryCtxRelease(device);
+    return result;
+}
+
+void rd_gpu_leave_primary(int device)
+{
+    rd_gpu_leave();
+    driver.cuDevicePrimaryCtxRelease(device);
+}
+
 rondo_result rd_gpu_refuse_capture(int device, rd_cu_stream stream)
 {
     unsigned status = RD_CU_STREAM_CAPTURE_STATUS_NONE;

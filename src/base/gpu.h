@@ -78,6 +78,10 @@
          (rd_cu_address address, size_t bytes, size_t offset, rd_cu_allocation allocation, unsigned long long flags))  \
     CALL(cuMemUnmap, 10020, (rd_cu_address address, size_t bytes))                                                     \
     CALL(cuMemSetAccess, 10020, (rd_cu_address address, size_t bytes, const rd_cu_access *access, size_t count))       \
+    /* memory that RDMA devices reach */                                                                               \
+    CALL(cuMemGetHandleForAddressRange, 11070,                                                                         \
+         (void *handle, rd_cu_address address, size_t bytes, unsigned type, unsigned long long flags))                 \
+    CALL(cuFlushGPUDirectRDMAWrites, 11030, (unsigned target, unsigned scope))                                         \
     /* streams and events */                                                                                           \
     CALL(cuStreamCreateWithPriority, 5050, (rd_cu_stream *stream, unsigned flags, int priority))                      \
     CALL(cuStreamDestroy, 4000, (rd_cu_stream stream))                                                                 \
@@ -155,6 +159,9 @@ rondo_result rd_gpu_check(rd_cu_result result, const char *call, int device);
  * Nothing of ours waits for a graph, so the thread is exempt in between (cuThreadExchangeStreamCaptureMode). */
 rondo_result rd_gpu_enter(int device, rd_cu_context context);
 void rd_gpu_leave(void);
+/* The same for the device's primary context, which is retained meanwhile. */
+rondo_result rd_gpu_enter_primary(int device);
+void rd_gpu_leave_primary(int device);
 
 /* Before a stream is given anything, in its context. RONDO_INVALID_USAGE: it is being captured into a graph, which what this
  * library does cannot be part of; or it is the legacy stream, which must not be used while another is captured. */

@@ -128,8 +128,13 @@ typedef struct rd_cu_access {
     VALUE(DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED, 99)                                                                \
     VALUE(DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED, 102)                                                   \
     VALUE(DEVICE_ATTRIBUTE_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR_SUPPORTED, 103)                                           \
+    VALUE(DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED, 110)                                               \
+    VALUE(DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED, 116)                                                             \
+    VALUE(DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS, 117)                                                  \
+    VALUE(DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING, 118)                                                       \
     VALUE(DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS, 122)                                                         \
     VALUE(DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR, 123)                                                         \
+    VALUE(DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED, 124)                                                                     \
     VALUE(DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED, 125)                                                                   \
     VALUE(DEVICE_P2P_ATTRIBUTE_PERFORMANCE_RANK, 1)                                                                    \
     VALUE(DEVICE_P2P_ATTRIBUTE_ACCESS_SUPPORTED, 2)                                                                    \
@@ -188,6 +193,11 @@ typedef struct rd_cu_access {
     VALUE(MEM_ACCESS_FLAGS_PROT_READWRITE, 3)                                                                          \
     VALUE(MEM_ALLOC_GRANULARITY_MINIMUM, 0)                                                                            \
     VALUE(MEM_ALLOC_GRANULARITY_RECOMMENDED, 1)                                                                        \
+    VALUE(MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD, 1)                                                                         \
+    VALUE(FLUSH_GPU_DIRECT_RDMA_WRITES_OPTION_HOST, 1)                                                                 \
+    VALUE(FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX, 0)                                                          \
+    VALUE(FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER, 100)                                                                  \
+    VALUE(GPU_DIRECT_RDMA_WRITES_ORDERING_OWNER, 100)                                                                  \
     VALUE(GET_PROC_ADDRESS_LEGACY_STREAM, 1)                                                                           \
     VALUE(GET_PROC_ADDRESS_SUCCESS, 0)                                                                                 \
     VALUE(GET_PROC_ADDRESS_SYMBOL_NOT_FOUND, 1)                                                                        \

@@ -6,23 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- The device's primary context, current in this thread between enter and leave ---- */
-
-static rondo_result enter(int device)
-{
-    rd_cu_context context;
-    RD_TRY(RD_GPU(device, cuDevicePrimaryCtxRetain, &context, device));
-    rondo_result result = rd_gpu_enter(device, context);
-    if (result != RONDO_SUCCESS) rd_gpu_driver()->cuDevicePrimaryCtxRelease(device);
-    return result;
-}
-
-static void leave(int device)
-{
-    rd_gpu_leave();
-    rd_gpu_driver()->cuDevicePrimaryCtxRelease(device);
-}
-
 /* Memory keeps its context, which would free it. */
 static rondo_result hold(int device)
 {
@@ -97,9 +80,11 @@ free_address:
 /* What is mapped keeps the allocation; its handle is not needed any more. */
 static rondo_result make_by_descriptor(int device, size_t bytes, rd_gpu_shared *made, int *fd)
 {
-    const rd_cu_properties wanted = {.type = RD_CU_MEM_ALLOCATION_TYPE_PINNED,
-                                     .handle_types = RD_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                     .location = {.type = RD_CU_MEM_LOCATION_TYPE_DEVICE, .id = device}};
+    const rd_cu_properties wanted = {
+        .type = RD_CU_MEM_ALLOCATION_TYPE_PINNED,
+        .handle_types = RD_CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
+        .location = {.type = RD_CU_MEM_LOCATION_TYPE_DEVICE, .id = device},
+        .flags = {.rdma = has(device, RD_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED)}};
     size_t granule;
     rd_cu_allocation allocation;
     int exported;
@@ -200,12 +185,12 @@ rondo_result rd_gpu_shared_make(int device, size_t bytes, unsigned ways, rd_gpu_
                                              : RD_GPU_BY_HANDLE;
     RD_TRY(uuid_of(device, says.uuid));
     RD_TRY(hold(device));
-    rondo_result result = enter(device);
+    rondo_result result = rd_gpu_enter_primary(device);
     if (result == RONDO_SUCCESS) {
         result = memory.way == RD_GPU_BY_DESCRIPTOR ? make_by_descriptor(device, bytes, &memory, fd)
                                                     : make_allocated(device, bytes, &memory, &says);
         if (result == RONDO_SUCCESS && (result = clear(device, &memory)) != RONDO_SUCCESS) give_back(&memory);
-        leave(device);
+        rd_gpu_leave_primary(device);
     }
     if (result != RONDO_SUCCESS) {
         if (*fd >= 0) close(*fd);
@@ -227,7 +212,7 @@ rondo_result rd_gpu_shared_open(int device, const rd_gpu_ticket *ticket, int fd,
         return rd_fail(RONDO_REMOTE_ERROR, "what was said of it is damaged (%llu bytes where %zu are needed, way %u)",
                        (unsigned long long)ticket->bytes, least, ticket->way);
     RD_TRY(hold(device));
-    rondo_result result = enter(device);
+    rondo_result result = rd_gpu_enter_primary(device);
     if (result == RONDO_SUCCESS) {
         switch (memory.way) {
         case RD_GPU_BY_DESCRIPTOR: result = open_by_descriptor(device, fd, &memory); break;
@@ -238,7 +223,7 @@ rondo_result rd_gpu_shared_open(int device, const rd_gpu_ticket *ticket, int fd,
         case RD_GPU_BY_ADDRESS: result = open_address(device, ticket, &memory); break;
         default: result = rd_fail(RONDO_REMOTE_ERROR, "it is shared in a way that this build does not know");
         }
-        leave(device);
+        rd_gpu_leave_primary(device);
     }
     if (result == RONDO_SUCCESS)
         *opened = memory;
@@ -251,9 +236,9 @@ rondo_result rd_gpu_shared_open(int device, const rd_gpu_ticket *ticket, int fd,
 void rd_gpu_shared_close(rd_gpu_shared *memory)
 {
     if (!rd_gpu_driver() || !memory->bytes) return;
-    if (enter(memory->device) == RONDO_SUCCESS) {
+    if (rd_gpu_enter_primary(memory->device) == RONDO_SUCCESS) {
         give_back(memory);
-        leave(memory->device);
+        rd_gpu_leave_primary(memory->device);
     }
     release(memory->device);
     memory->bytes = 0;
@@ -264,15 +249,15 @@ void rd_gpu_shared_close(rd_gpu_shared *memory)
 rondo_result rd_gpu_pin(int device, void *address, size_t bytes)
 {
     const unsigned flags = RD_CU_MEMHOSTREGISTER_PORTABLE | RD_CU_MEMHOSTREGISTER_DEVICEMAP;
-    RD_TRY(enter(device));
+    RD_TRY(rd_gpu_enter_primary(device));
     rondo_result result = RD_GPU(device, cuMemHostRegister, address, bytes, flags);
-    leave(device);
+    rd_gpu_leave_primary(device);
     return result;
 }
 
 void rd_gpu_unpin(int device, void *address)
 {
-    if (!rd_gpu_driver() || enter(device) != RONDO_SUCCESS) return;
+    if (!rd_gpu_driver() || rd_gpu_enter_primary(device) != RONDO_SUCCESS) return;
     rd_gpu_driver()->cuMemHostUnregister(address);
-    leave(device);
+    rd_gpu_leave_primary(device);
 }

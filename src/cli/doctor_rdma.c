@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/doctor.h"
 
+#include "base/gpu_rdma.h"
 #include "base/rdma.h"
 #include "base/status.h"
 
@@ -83,6 +84,24 @@ static bool can_open(rd_findings *f, const char *section, const rd_rdma_port *po
     return fine;
 }
 
+/* Whether the RDMA device takes what the GPU's driver offers shows when a link is made. */
+static void show_gpus(rd_findings *f, const char *section, const rd_settings *settings)
+{
+    char name[40], why[200];
+    bool module = !access("/sys/module/nvidia_peermem", F_OK);
+    for (int gpu = 0; gpu < rd_gpu_count(); gpu++) {
+        snprintf(name, sizeof name, "rdma GPU %d", gpu);
+        if (!settings->rdma_gpu)
+            rd_find(f, section, name, RD_LEVEL_INFO, NULL, "through host memory, since RONDO_RDMA_GPU is 0");
+        else if (rd_gpu_rdma_inbound(gpu, why, sizeof why) == RD_GPU_INBOUND_NONE)
+            rd_find(f, section, name, RD_LEVEL_INFO, NULL, "through host memory: %s", why);
+        else
+            rd_find(f, section, name, RD_LEVEL_INFO, NULL, "its memory is tried %s%s; %s",
+                    rd_gpu_rdma_exports(gpu) ? "as a dma-buf, then by its address" : "by its address (no dma-buf)",
+                    module ? "" : " (nvidia-peermem is not loaded)", why);
+    }
+}
+
 void rd_doctor_rdma(rd_findings *f, const rd_settings *settings)
 {
     static const char section[] = "links";
@@ -102,8 +121,10 @@ void rd_doctor_rdma(rd_findings *f, const rd_settings *settings)
     (void)best;
 #else
     if (!best) rd_find(f, section, "verbs", RD_LEVEL_INFO, NULL, "%s; links between hosts use tcp", why);
-    else if (can_open(f, section, best))
+    else if (can_open(f, section, best)) {
         rd_find(f, section, "verbs", RD_LEVEL_OK, NULL, "links between hosts use RDMA where every rank can: %s", why);
+        show_gpus(f, section, settings);
+    }
 #endif
 out:
     free(list);

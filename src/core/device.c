@@ -61,7 +61,19 @@ void rd_comm_close_device(rondo_comm *comm)
 
 /* ---- Links ---- */
 
-rondo_result rd_comm_adopt_link(rondo_comm *comm, rondo_link **link, int side)
+/* Long slices into the GPU's own memory, where the link's device reaches that. */
+static void use_gpu_memory(rondo_comm *comm, rondo_link *link, int side)
+{
+    char how[512];
+    int gpu = rd_device_ordinal(comm->device);
+    if (!comm->settings.rdma_gpu) return;
+    bool there = rd_stage_in_gpu(link, gpu, how, sizeof how);
+    rd_log(RD_LOG_INFO, "rank %d %s rank %d: %s has its long slices in %s: %s", comm->rank,
+           side == RD_SENDER ? "->" : "<-", link->peer, link->ops->name,
+           there ? "this GPU's memory" : "host memory that this GPU reaches", how);
+}
+
+rondo_result rd_comm_adopt_link(rondo_comm *comm, rondo_link **link, int side, bool early)
 {
     void *base;
     size_t bytes;
@@ -71,6 +83,7 @@ rondo_result rd_comm_adopt_link(rondo_comm *comm, rondo_link **link, int side)
         rondo_link *staged = rd_stage_wrap(*link, side);
         if (!staged) return RONDO_SYSTEM_ERROR;
         *link = staged;
+        if (early) use_gpu_memory(comm, staged, side);
     }
     if (rd_link_memory(*link, &base, &bytes)) return rd_device_pin(comm->device, base, bytes);
     return rd_fail(RONDO_INVALID_USAGE,
@@ -197,7 +210,8 @@ static bool slots_on_gpu(const rondo_comm *comm)
 {
     const rd_wiring *wiring = &comm->wiring;
     for (int ch = 0; comm->size > 1 && ch < wiring->channels; ch++)
-        if ((wiring->ring_out[ch]->link->caps | wiring->ring_in[ch]->link->caps) & RONDO_LINK_DEVICE) return true;
+        if ((wiring->ring_out[ch]->link->caps | wiring->ring_in[ch]->link->caps) & (RONDO_LINK_DEVICE | RONDO_LINK_FAR))
+            return true;
     return false;
 }
 

@@ -17,8 +17,8 @@ void rd_comm_close_device(rondo_comm *comm);
 
 /* Makes an end's slots reachable for the rank's GPU, and gives slots to an end that has none; nothing on the host.
  * After a failure it can still be closed by its own close; an end that was adopted by rd_comm_close_link (NULL is
- * fine). */
-rondo_result rd_comm_adopt_link(rondo_comm *comm, rondo_link **link, int side);
+ * fine). early: no call runs yet, so GPU memory may be allocated. */
+rondo_result rd_comm_adopt_link(rondo_comm *comm, rondo_link **link, int side, bool early);
 void rd_comm_close_link(rondo_comm *comm, rondo_link *link);
 
 /* ---- Calls: only where comm->cuda ---- */

@@ -211,8 +211,8 @@ rondo_result rd_edges_make(rd_edges *c)
     for (int i = 0; i < c->outs && result == RONDO_SUCCESS; i++) result = complete_link(c, &c->out[i]);
     close_unanswered(c);
     for (int i = 0; i < c->outs && result == RONDO_SUCCESS; i++)
-        result = rd_comm_adopt_link(c->comm, &c->out[i].wire->link, RD_SENDER);
+        result = rd_comm_adopt_link(c->comm, &c->out[i].wire->link, RD_SENDER, true);
     for (int i = 0; i < c->ins && result == RONDO_SUCCESS; i++)
-        result = rd_comm_adopt_link(c->comm, &c->in[i].wire->link, RD_RECEIVER);
+        result = rd_comm_adopt_link(c->comm, &c->in[i].wire->link, RD_RECEIVER, true);
     return result;
 }

@@ -160,7 +160,7 @@ rondo_result rd_links_make(rondo_comm *comm, rd_lane lane, int peer, int64_t dea
     if (result == RONDO_SUCCESS) result = await_answer(comm, fd, peer, &answer, deadline);
     if (result == RONDO_SUCCESS) result = transport->complete(link, &answer);
     if (!transport->sockets) close(fd);
-    if (result == RONDO_SUCCESS) result = rd_comm_adopt_link(comm, &link, RD_SENDER);
+    if (result == RONDO_SUCCESS) result = rd_comm_adopt_link(comm, &link, RD_SENDER, false);
     if (result == RONDO_SUCCESS) {
         wire->link = link;
         return RONDO_SUCCESS;
@@ -210,7 +210,7 @@ static rondo_result accept_link(rondo_comm *comm, int peer, int fd, const rd_gre
     result = rd_hello_send(fd, transport, &spec, &answer, rd_now()); /* an empty socket has room for it */
     rd_offer_close(&answer);
     if (!transport->sockets) close(fd);
-    if (result == RONDO_SUCCESS) result = rd_comm_adopt_link(comm, link, RD_RECEIVER);
+    if (result == RONDO_SUCCESS) result = rd_comm_adopt_link(comm, link, RD_RECEIVER, false);
     if (result != RONDO_SUCCESS) (*link)->ops->close(*link);
     return result;
 }

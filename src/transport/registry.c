@@ -103,6 +103,7 @@ static const char *contradiction(const rondo_link *link)
         return "none of TOUCH, DIRECT and STAGED beside DEVICE";
     if ((caps & RONDO_LINK_PACKETS) && !((caps & RONDO_LINK_DEVICE) && (caps & RONDO_LINK_VIEW)))
         return "DEVICE and VIEW beside PACKETS";
+    if ((caps & RONDO_LINK_FAR) && !(caps & RONDO_LINK_STAGED)) return "STAGED beside FAR";
     if (!(ops->poll && ops->arm && ops->seen && ops->close)) return "poll, arm, seen and close";
     if (kind == RONDO_LINK_MEMORY && !(ops->send && ops->recv)) return "send and recv";
     if (kind == RONDO_LINK_SLOTS && !(ops->reserve && ops->commit && ops->peek && ops->release))

@@ -59,7 +59,10 @@ rondo_result rd_fault_shorten(const rondo_link_spec *spec, int bytes);
 
 /* Slots for one end (RD_SENDER or RD_RECEIVER) of a MEMORY link, which sends from them and receives into them. */
 rondo_link *rd_stage_wrap(rondo_link *inner, int side);
-/* Where a link's slots lie, heads included; false: none that can be told, or in GPU memory. */
+/* Puts the long slices of such an end, which has moved none yet, into memory of a GPU of this process, if the inner
+ * link can. False: nothing has changed. `how` gets a sentence either way. */
+bool rd_stage_in_gpu(rondo_link *staged, int device, char *how, size_t bytes);
+/* Where a link's slots lie in host memory, heads included; false: none that can be told. */
 bool rd_link_memory(rondo_link *link, void **base, size_t *bytes);
 
 /* The other face of one end of a link: slots for a link that moves memory, send and recv for

@@ -48,11 +48,6 @@ static unsigned char *slot_of(const rd_verbs_end *end, uint64_t slice)
     return end->slots + slice % RD_VERBS_CREDITS * end->stride;
 }
 
-static unsigned char *bounce_of(const rd_verbs_end *end, uint64_t slice)
-{
-    return end->bounce + slice % end->link.slots * end->link.slot_bytes;
-}
-
 static rd_verbs_mail *mail_of(const rd_verbs_end *end, uint64_t slice)
 {
     return (rd_verbs_mail *)(void *)(end->memory + slice % RD_VERBS_MAILS * RD_VERBS_MAIL);
@@ -154,6 +149,25 @@ static struct ibv_sge piece(const rd_verbs_rail *rail, const void *at, size_t by
     return (struct ibv_sge){(uintptr_t)at, (uint32_t)bytes, rail->mr->lkey};
 }
 
+/* A short slice that no CPU can copy: the device gathers it. */
+static bool send_from_gpu(rd_verbs_end *end, uint64_t slice, const rd_verbs_header *header)
+{
+    rd_verbs_rail *rail = rd_verbs_rail_of(end, slice);
+    rd_verbs_frame *frame = frame_of(end, slice);
+    unsigned char *slot = slot_of(end, slice);
+    memcpy(slot, header, sizeof *header);
+    rd_rail_write write = {.parts = {piece(rail, slot, sizeof *header), piece(rail, frame->memory, frame->bytes)},
+                           .count = 2,
+                           .told = true,
+                           .to = end->peer + slice % RD_VERBS_CREDITS * end->stride,
+                           .immediate = immediate(IN_SLOT, slice)};
+    write.parts[1].lkey = end->gpu.mr[slice % (uint64_t)end->rail_count]->lkey;
+    if (!post(end, rail, &write)) return false;
+    frame->at = frame->memory;
+    frame->written = rail->posted;
+    return true;
+}
+
 /* A header, and the payload behind it, into the receiver's slot. */
 static bool send_to_slot(rd_verbs_end *end, uint64_t slice, enum immediate what, size_t payload)
 {
@@ -162,6 +176,7 @@ static bool send_to_slot(rd_verbs_end *end, uint64_t slice, enum immediate what,
     rd_verbs_header header = {htole64(frame->signature), htole32((uint32_t)frame->bytes), htole32((uint32_t)slice)};
     rd_rail_write write = {.count = 1, .to = end->peer + slice % RD_VERBS_CREDITS * end->stride,
                            .immediate = immediate(what, slice)};
+    if (payload && rd_verbs_is_gpu(end, frame->memory)) return send_from_gpu(end, slice, &header);
     if (sizeof header + payload <= rail->inline_bytes) {
         write.copied = true;
         write.count = 1 + (payload > 0);
@@ -181,10 +196,9 @@ static bool send_to_target(rd_verbs_end *end, uint64_t slice, const rd_verbs_mai
     rd_verbs_rail *rail = rd_verbs_rail_of(end, slice);
     rd_verbs_frame *frame = frame_of(end, slice);
     rd_rail_write write = {.count = 1, .told = true, .to = le64toh(mail->address), .immediate = immediate(AT_TARGET, slice)};
-    frame->region = rd_verbs_region_get(rail->device, frame->memory, frame->bytes, false);
-    write.parts[0] = piece(rail, frame->region ? frame->memory : bounce_of(end, slice), frame->bytes);
-    if (frame->region) write.parts[0].lkey = rd_verbs_region_local(frame->region);
-    else memcpy(bounce_of(end, slice), frame->memory, frame->bytes);
+    rd_verbs_reach(end, frame, slice);
+    write.parts[0] = (struct ibv_sge){(uintptr_t)frame->at, (uint32_t)frame->bytes, frame->local};
+    if (frame->at != frame->memory) memcpy(frame->at, frame->memory, frame->bytes);
     uint32_t own = rail->key;
     rail->key = le32toh(mail->key);
     bool sent = post(end, rail, &write);
@@ -216,10 +230,8 @@ static bool tell_target(rd_verbs_end *end)
     if (frame->bytes <= end->eager) return true;
     if (!rail->greeted || !rd_rail_has_room(rail)) return false;
     rd_verbs_mail *mail = mail_of(end, slice);
-    frame->region = rd_verbs_region_get(rail->device, frame->memory, frame->bytes, true);
-    const unsigned char *to = frame->region ? frame->memory : bounce_of(end, slice);
-    uint32_t key = frame->region ? rd_verbs_region_remote(frame->region) : rail->mr->rkey;
-    *mail = (rd_verbs_mail){htole64((uintptr_t)to), htole64(frame->signature), htole32(key),
+    rd_verbs_reach(end, frame, slice);
+    *mail = (rd_verbs_mail){htole64((uintptr_t)frame->at), htole64(frame->signature), htole32(frame->remote),
                             htole32((uint32_t)frame->bytes)};
     rd_rail_write write = {.parts = {piece(rail, mail, sizeof *mail)}, .count = 1,
                            .copied = sizeof *mail <= rail->inline_bytes,
@@ -285,7 +297,8 @@ static bool received(rd_verbs_end *end, uint64_t slice)
     bool here = end->come[at] == slice + 1, notice = end->noticed == slice + 1;
     if (slice >= end->handed || (!here && !notice)) return false;
     if (here && end->direct[at]) {
-        if (!frame->region) memcpy(frame->memory, bounce_of(end, slice), frame->bytes);
+        if (rd_verbs_is_gpu(end, frame->memory)) return rd_verbs_gpu_arrived(end);
+        if (frame->at != frame->memory) memcpy(frame->memory, frame->at, frame->bytes);
         return true;
     }
     if (!is_expected(end, slice)) {
@@ -298,12 +311,6 @@ static bool received(rd_verbs_end *end, uint64_t slice)
     return end->ended == RONDO_LINK_OK;
 }
 
-static void let_go(rd_verbs_frame *frame)
-{
-    if (frame->region) rd_verbs_region_put(frame->region);
-    frame->region = NULL;
-}
-
 /* Moves what can be moved; true when something was. */
 static bool move(rd_verbs_end *end)
 {
@@ -313,7 +320,7 @@ static bool move(rd_verbs_end *end)
     while (end->ended == RONDO_LINK_OK && end->handed < end->posted && (sends ? send_next(end) : tell_target(end)))
         end->handed++;
     while (end->counted < end->posted && (sends ? sent(end, end->counted) : received(end, end->counted)))
-        let_go(frame_of(end, end->counted++));
+        rd_verbs_let_go(frame_of(end, end->counted++));
     if (!sends && end->ended == RONDO_LINK_OK) tell_credit(end);
     return end->handed + end->counted > before;
 }
@@ -334,6 +341,14 @@ static rondo_link_result too_large(const rd_verbs_end *end, size_t bytes)
     return RONDO_LINK_BROKEN;
 }
 
+static rondo_link_result too_short(const rd_verbs_end *end, size_t bytes)
+{
+    rd_fail(RONDO_INTERNAL_ERROR,
+            "link with rank %d over verbs: a slice of %zu bytes comes through host memory, not to a GPU's",
+            end->link.peer, bytes);
+    return RONDO_LINK_BROKEN;
+}
+
 static rondo_link_result verbs_send(rondo_link *link, const void *from, size_t bytes, uint64_t signature)
 {
     rd_verbs_end *end = (rd_verbs_end *)link;
@@ -350,6 +365,7 @@ static rondo_link_result verbs_recv(rondo_link *link, void *to, size_t bytes, ui
     rd_verbs_end *end = (rd_verbs_end *)link;
     if (end->posted - end->counted >= link->slots) return RONDO_LINK_AGAIN;
     if (bytes > link->slot_bytes) return too_large(end, bytes);
+    if (bytes <= end->eager && bytes && rd_verbs_is_gpu(end, to)) return too_short(end, bytes);
     take(end, to, bytes, signature);
     while (end->ended == RONDO_LINK_OK && end->handed < end->posted && tell_target(end)) end->handed++;
     return RONDO_LINK_OK;
@@ -391,22 +407,15 @@ static rondo_link_result verbs_arm(rondo_link *link, rondo_bell *bell, uint64_t 
     return result != RONDO_LINK_OK || count > seen || end->gone ? RONDO_LINK_OK : RONDO_LINK_AGAIN;
 }
 
-static void verbs_foresee(rondo_link *link, const void *ptr, size_t bytes)
-{
-    rd_verbs_end *end = (rd_verbs_end *)link;
-    if (bytes <= end->eager) return;
-    for (int i = 0; i < end->rail_count; i++) {
-        const rd_verbs_region *region = rd_verbs_region_get(end->rails[i].device, ptr, bytes, end->side == RD_RECEIVER);
-        if (region) rd_verbs_region_put(region);
-    }
-}
-
 /* Short slices were copied and are not the caller's any more. */
 static rondo_link_result verbs_withdraw(rondo_link *link)
 {
     rd_verbs_end *end = (rd_verbs_end *)link;
     bool lent = false;
-    for (uint64_t slice = end->counted; slice < end->handed; slice++) lent = lent || frame_of(end, slice)->region;
+    for (uint64_t slice = end->counted; slice < end->handed; slice++) {
+        const rd_verbs_frame *frame = frame_of(end, slice);
+        lent = lent || (frame->at && frame->at == frame->memory);
+    }
     for (int i = 0; lent && i < end->rail_count; i++) rd_rail_stop(&end->rails[i]);
     rd_verbs_broken(end, "its memory was taken back", "a call ended early");
     return RONDO_LINK_OK;
@@ -449,7 +458,8 @@ static void verbs_close(rondo_link *link)
         close(end->socket);
     }
     for (int i = end->rail_count; i-- > 0;) rd_rail_stop(&end->rails[i]);
-    for (int i = 0; i < RD_VERBS_SLICES; i++) let_go(&end->frames[i]);
+    for (int i = 0; i < RD_VERBS_SLICES; i++) rd_verbs_let_go(&end->frames[i]);
+    rd_verbs_gpu_close(end);
     for (int i = end->rail_count; i-- > 0;) rd_rail_close(&end->rails[i], end->bell);
     munmap(end->memory, end->memory_bytes);
     free(end);
@@ -462,7 +472,8 @@ const rondo_link_ops rd_verbs_ops = {
     .recv = verbs_recv,
     .poll = verbs_poll,
     .arm = verbs_arm,
-    .foresee = verbs_foresee,
+    .foresee = rd_verbs_foresee,
+    .reach_gpu = rd_verbs_reach_gpu,
     .withdraw = verbs_withdraw,
     .seen = verbs_seen,
     .close = verbs_close,

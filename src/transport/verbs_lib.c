@@ -44,6 +44,8 @@ static rondo_result load(void)
     int (*forks)(void) = NULL; /* since version 1.13 */
     void *symbol = dlsym(library, "ibv_is_fork_initialized");
     memcpy(&forks, &symbol, sizeof symbol);
+    symbol = dlsym(library, "ibv_reg_dmabuf_mr");
+    memcpy(&calls.reg_dmabuf_mr, &symbol, sizeof symbol);
     fork_safe = forks && forks() == UNNEEDED;
     return RONDO_SUCCESS;
 }

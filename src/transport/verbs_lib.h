@@ -23,6 +23,9 @@ typedef struct rd_verbs_calls {
 #define RD_VERBS_MEMBER(name) __typeof__(ibv_##name) *name;
     RD_VERBS_CALLS(RD_VERBS_MEMBER)
 #undef RD_VERBS_MEMBER
+    /* NULL before rdma-core 34, whose headers may be older, too. */
+    struct ibv_mr *(*reg_dmabuf_mr)(struct ibv_pd *pd, uint64_t offset, size_t bytes, uint64_t address, int fd,
+                                    int access);
 } rd_verbs_calls;
 
 /* Whether a page stays where a device finds it when this process forks, as newer kernels see to. Where it does not, user

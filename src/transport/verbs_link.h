@@ -6,6 +6,7 @@
  *   verbs_make.c    making the two ends
  *   verbs_rail.c    a queue pair
  *   verbs_device.c  a device
+ *   verbs_reach.c   what memory it reads and writes, and GPU memory among it
  *   verbs_memory.c  user memory that is registered with it
  *   verbs_lib.c     libibverbs
  *
@@ -54,9 +55,20 @@ typedef struct rd_verbs_frame {
     unsigned char *memory;
     size_t bytes;
     uint64_t signature;
-    const rd_verbs_region *region; /* NULL: it goes through bounce, or through a slot */
+    unsigned char *at;             /* what the device reads or writes: memory itself, or bounce; NULL: a slot */
+    uint32_t local, remote;        /* the keys to it */
+    const rd_verbs_region *region; /* to put back, or NULL */
     uint64_t written; /* sender: the number of its write on its rail; 0: it was copied, nothing to wait for */
 } rd_verbs_frame;
+
+/* GPU memory that slices may lie in, which no CPU touches; bytes 0: none. */
+typedef struct rd_verbs_gpu {
+    uintptr_t from;
+    size_t bytes;
+    int device;
+    bool flush;                        /* before what has come there is counted */
+    struct ibv_mr *mr[RD_VERBS_RAILS]; /* by rail; rails on one device have one */
+} rd_verbs_gpu;
 
 typedef struct rd_verbs_end {
     rondo_link link;
@@ -64,6 +76,7 @@ typedef struct rd_verbs_end {
     rondo_bell *bell; /* that watches socket and channels; NULL before the first sleep */
     int rail_count;
     rd_verbs_rail rails[RD_VERBS_RAILS]; /* slice n takes rail n % rail_count */
+    rd_verbs_gpu gpu;
     unsigned char *memory, *slots, *bounce;
     size_t memory_bytes, eager, stride;
     uint64_t peer; /* the peer's address of what this end writes to */
@@ -93,6 +106,21 @@ static inline rd_verbs_rail *rd_verbs_rail_of(rd_verbs_end *end, uint64_t slice)
 {
     return &end->rails[slice % (uint64_t)end->rail_count];
 }
+
+/* Where the device shall read or write a long slice: at its memory, where it reaches that, else in bounce. */
+void rd_verbs_reach(rd_verbs_end *end, rd_verbs_frame *frame, uint64_t slice);
+void rd_verbs_let_go(rd_verbs_frame *frame);
+void rd_verbs_foresee(rondo_link *link, const void *ptr, size_t bytes);
+
+static inline bool rd_verbs_is_gpu(const rd_verbs_end *end, const void *at)
+{
+    return (uintptr_t)at - end->gpu.from < end->gpu.bytes;
+}
+rondo_link_result rd_verbs_reach_gpu(rondo_link *link, int device, void *ptr, size_t bytes, size_t *least, char *how,
+                                     size_t how_bytes);
+/* What has completed is there for the GPU. False: it cannot be known, and the link has failed. */
+bool rd_verbs_gpu_arrived(rd_verbs_end *end);
+void rd_verbs_gpu_close(rd_verbs_end *end);
 
 /* Sets `gone` when the peer has closed: nothing ever comes over the socket but its end. */
 void rd_verbs_look_at_socket(rd_verbs_end *end);

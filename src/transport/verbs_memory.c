@@ -154,13 +154,9 @@ void rd_verbs_region_put(const rd_verbs_region *given)
     if (old) rd_verbs_lib()->dereg_mr(old);
 }
 
-uint32_t rd_verbs_region_local(const rd_verbs_region *region)
+const struct ibv_mr *rd_verbs_region_mr(const rd_verbs_region *region)
 {
-    return region->mr->lkey;
-}
-uint32_t rd_verbs_region_remote(const rd_verbs_region *region)
-{
-    return region->mr->rkey;
+    return region->mr;
 }
 uint64_t rd_verbs_registrations(void)
 {

@@ -15,8 +15,7 @@ typedef struct rd_verbs_region rd_verbs_region;
  * there. Stays valid until it is put back, whatever the program does. */
 const rd_verbs_region *rd_verbs_region_get(rd_verbs_device *device, const void *at, size_t bytes, bool written);
 void rd_verbs_region_put(const rd_verbs_region *region);
-uint32_t rd_verbs_region_local(const rd_verbs_region *region);
-uint32_t rd_verbs_region_remote(const rd_verbs_region *region);
+const struct ibv_mr *rd_verbs_region_mr(const rd_verbs_region *region);
 
 /* A device was opened, or is about to be closed: its regions go. */
 void rd_verbs_memory_open(void);

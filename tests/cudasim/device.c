@@ -167,6 +167,11 @@ rd_cu_result cuDeviceGetAttribute(int *value, unsigned attribute, rd_cu_device d
     case RD_CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM:
     case RD_CU_DEVICE_ATTRIBUTE_HOST_REGISTER_SUPPORTED:
     case RD_CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED: *value = 1; break;
+    case RD_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_SUPPORTED:
+    case RD_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WITH_CUDA_VMM_SUPPORTED: *value = !sim_settings.no_rdma; break;
+    case RD_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_FLUSH_WRITES_OPTIONS: *value = !sim_settings.no_flush; break;
+    case RD_CU_DEVICE_ATTRIBUTE_GPU_DIRECT_RDMA_WRITES_ORDERING: *value = sim_settings.ordered_rdma ? 200 : 0; break;
+    case RD_CU_DEVICE_ATTRIBUTE_DMA_BUF_SUPPORTED: *value = !sim_settings.no_dmabuf; break;
     case RD_CU_DEVICE_ATTRIBUTE_IPC_EVENT_SUPPORTED: *value = !sim_settings.no_ipc; break;
     case RD_CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS: *value = !sim_settings.no_memory_operations; break;
     case RD_CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR: *value = 0; break;

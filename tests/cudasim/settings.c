@@ -22,7 +22,7 @@ static __attribute__((noreturn)) void refuse(const char *word)
     sim_say("CUDASIM: \"%s\" is not understood; there are: devices=1..%d multiprocessors=N capability=90 driver=13000 "
             "memory=BYTES[KMG] "
             "p2p=all|none|pairs|switch|pcie seed=N pci=ADDRESS,... lacks=FUNCTION fail=CALL:NTH[:RESULT[:lost]],... "
-            "plant=BUG trace no_memory_operations no_ipc no_fds",
+            "plant=BUG trace no_memory_operations no_ipc no_fds no_rdma no_flush ordered_rdma no_dmabuf",
             word, SIM_DEVICES);
     abort();
 }
@@ -72,6 +72,10 @@ static bool read_switch(const char *word)
         {"no_memory_operations", &sim_settings.no_memory_operations},
         {"no_ipc", &sim_settings.no_ipc},
         {"no_fds", &sim_settings.no_fds},
+        {"no_rdma", &sim_settings.no_rdma},
+        {"no_flush", &sim_settings.no_flush},
+        {"ordered_rdma", &sim_settings.ordered_rdma},
+        {"no_dmabuf", &sim_settings.no_dmabuf},
     };
     for (size_t i = 0; i < sizeof switches / sizeof *switches; i++)
         if (strcmp(word, switches[i].name) == 0) return *switches[i].value = true;

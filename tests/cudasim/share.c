@@ -219,6 +219,7 @@ rd_cu_result cuMemCreate(rd_cu_allocation *allocation, size_t bytes, const rd_cu
     SIM_ENTER(cuMemCreate);
     if (flags != 0 || bytes == 0 || bytes % GRANULE != 0 || !sensible(wanted)) return RD_CU_ERROR_INVALID_VALUE;
     if (wanted->handle_types != 0 && sim_settings.no_fds) return RD_CU_ERROR_NOT_SUPPORTED;
+    if (wanted->flags.rdma && sim_settings.no_rdma) return RD_CU_ERROR_NOT_SUPPORTED;
     if (bytes > sim_settings.memory_bytes) return RD_CU_ERROR_OUT_OF_MEMORY;
     int device = sim_device(wanted->location.id), fd = allocation_fd(device, bytes);
     if (fd < 0) return RD_CU_ERROR_OUT_OF_MEMORY;
@@ -374,4 +375,41 @@ rd_cu_result cuMemSetAccess(rd_cu_address address, size_t bytes, const rd_cu_acc
     if (result == RD_CU_SUCCESS && mprotect((void *)range->map, bytes, PROT_READ | PROT_WRITE) != 0) abort();
     sim_unlock();
     return result;
+}
+
+/* ---- What RDMA devices reach ---------------------------------------------------------------------------------------
+ */
+
+/* The descriptor of the pages themselves, which no RDMA layer takes for a dma-buf; tests look through it. Of memory
+ * that is mapped, from its first page on. */
+rd_cu_result cuMemGetHandleForAddressRange(void *handle, rd_cu_address address, size_t bytes, unsigned type,
+                                           unsigned long long flags)
+{
+    SIM_ENTER_CONTEXT(cuMemGetHandleForAddressRange, context);
+    int fd = -1;
+    (void)context;
+    if (sim_settings.no_dmabuf) return RD_CU_ERROR_NOT_SUPPORTED;
+    if (type != RD_CU_MEM_RANGE_HANDLE_TYPE_DMA_BUF_FD || flags != 0 || bytes == 0 || (address | bytes) % PAGE != 0)
+        return RD_CU_ERROR_INVALID_VALUE;
+    sim_lock();
+    struct sim_range *range = sim_range_find(address);
+    if (range != NULL && range->kind == SIM_MAPPED && range->start == address && bytes <= range->bytes)
+        fd = fcntl(range->allocation->fd, F_DUPFD_CLOEXEC, 0);
+    sim_unlock();
+    if (fd < 0) return RD_CU_ERROR_INVALID_VALUE;
+    *(int *)handle = fd;
+    return RD_CU_SUCCESS;
+}
+
+/* Here an RDMA device writes to the memory that kernels read, and nothing is late. A test that has it late hooks in
+ * here (tests/rdma/gpu.c). */
+rd_cu_result cuFlushGPUDirectRDMAWrites(unsigned target, unsigned scope)
+{
+    SIM_ENTER_CONTEXT(cuFlushGPUDirectRDMAWrites, context);
+    (void)context;
+    if (sim_settings.no_rdma || sim_settings.no_flush) return RD_CU_ERROR_NOT_SUPPORTED;
+    return target == RD_CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TARGET_CURRENT_CTX &&
+                   scope == RD_CU_FLUSH_GPU_DIRECT_RDMA_WRITES_TO_OWNER
+               ? RD_CU_SUCCESS
+               : RD_CU_ERROR_INVALID_VALUE;
 }

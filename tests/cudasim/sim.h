@@ -83,6 +83,7 @@ struct sim_settings {
     enum sim_p2p p2p;
     unsigned seed; /* of the order of a block's threads; 0: in turns */
     bool trace, no_memory_operations, no_ipc, no_fds;
+    bool no_rdma, no_flush, ordered_rdma, no_dmabuf; /* what RDMA devices may do, and when kernels see it */
     char pci[SIM_DEVICES][16];
     char lacks[64]; /* a function that this driver does not have */
     char plant[32]; /* a bug that kernels shall have (plant.sh) */
