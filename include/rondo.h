@@ -152,6 +152,10 @@ RONDO_API rondo_result rondo_init_all(rondo_comm **comms, int n, const int *devi
 RONDO_API int rondo_comm_rank(const rondo_comm *comm);
 RONDO_API int rondo_comm_size(const rondo_comm *comm);
 
+/* What the link from this rank to the next on the first ring is made of: "loop", "shm", "cuda_ipc", "tcp" or "verbs"; NULL:
+ * there is none, since comm has one rank or is not made yet. Other ranks may have others. */
+RONDO_API const char *rondo_comm_transport(const rondo_comm *comm);
+
 /* Communicators of those ranks of comm that name the same color (0 or more), in the order of their keys and, among equal
  * ones, of their ranks in comm. All ranks of comm call it; one that names RONDO_NO_COLOR gets NULL. comm goes on, and
  * may be destroyed before its children. config: NULL means the settings of comm. */

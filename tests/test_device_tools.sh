@@ -19,7 +19,7 @@ on_gpus "$rondo" run --no-prefix -n 2 -- "$build/examples/all_reduce_cuda" || fa
 grep -q "there is no GPU: the CUDA driver" "$dir/err" || [ -e /dev/nvidiactl ] || fail "the example without a GPU: why"
 
 on_gpus "$rondo" bench -n 3 --device cuda -b 1K -e 64K -f 64 --check --iters 5 || fail "bench"
-says '^# all_reduce, 3 ranks, shm, in place, GPU memory$'
+says '^# all_reduce, 3 ranks, cuda_ipc, in place, GPU memory$'
 says ' 65536 +16384 +float32 +sum .* ring$'
 says 'every element of every timed call was right'
 on_gpus "$rondo" bench all_gather -n 2 --device cuda -b 64K -e 64K --misalign 1 --out-of-place --iters 5 || fail "bench all_gather"

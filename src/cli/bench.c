@@ -66,11 +66,18 @@ static rondo_result look_at_cpus(rd_bench *b, char *text, size_t bytes)
     return result;
 }
 
-static const char *transport_of(const rd_bench *b, const rd_settings *settings)
+/* What the slowest links of the ring are made of, for which all the others wait. */
+static rondo_result look_at_links(rd_bench *b)
 {
-    if (settings->transport == RD_TRANSPORT_TCP) return "tcp";
-    if (settings->transport == RD_TRANSPORT_VERBS) return "verbs";
-    return settings->transport == RD_TRANSPORT_SHM || b->one_host ? "shm" : "tcp";
+    static const char *const slower[] = {"shm", "cuda_ipc", "verbs", "tcp"};
+    const char *mine = rondo_comm_transport(b->comm);
+    int32_t slowest = 0, count = (int32_t)(sizeof slower / sizeof *slower);
+    for (int32_t i = 0; mine && i < count; i++)
+        if (strcmp(mine, slower[i]) == 0) slowest = i;
+    RD_TRY(rondo_all_reduce(&slowest, &slowest, 1, RONDO_INT32, RONDO_MAX, b->comm, NULL));
+    if (slowest < 0 || slowest >= count) return rd_fail(RONDO_INTERNAL_ERROR, "links of kind %d", slowest);
+    b->transport = slower[slowest];
+    return RONDO_SUCCESS;
 }
 
 /* Whether every rank finds room for as much on its host; else the kernel would end processes, not refuse. */
@@ -132,8 +139,8 @@ static rondo_result share_buffers(rd_bench *b, size_t most)
 
 static rondo_result open_limits(rd_bench *b, size_t most)
 {
-    if (!b->options->limits || b->size == 1) return RONDO_SUCCESS;
-    if (strcmp(b->transport, "shm") == 0)
+    if (!b->options->limits || b->size == 1 || strcmp(b->transport, "verbs") == 0) return RONDO_SUCCESS;
+    if (strcmp(b->transport, "tcp") != 0)
         return rd_bench_has_bound(b->options->collective) ? share_buffers(b, most) : RONDO_SUCCESS;
     b->streams.crowded = b->crowded;
     RD_TRY(rd_streams_open(&b->streams, b->comm, false));
@@ -152,10 +159,8 @@ static rondo_result open_meeting(rd_bench *b)
 static rondo_result open_bench(rd_bench *b, char *cpus, size_t cpus_bytes)
 {
     const rd_bench_options *o = b->options;
-    rd_settings settings;
     if (o->transport) setenv("RONDO_TRANSPORT", o->transport, 1);
     if (o->algo) setenv("RONDO_ALGO", o->algo, 1);
-    RD_TRY(rd_settings_load(&settings, NULL));
     rondo_config config = RONDO_CONFIG_INIT;
     RD_TRY(rd_twins_choose(b, &config));
     RD_TRY(rondo_init_env(&b->comm, &config));
@@ -172,7 +177,7 @@ static rondo_result open_bench(rd_bench *b, char *cpus, size_t cpus_bytes)
     RD_TRY(open_meeting(b));
     RD_TRY(look_at_cpus(b, cpus, cpus_bytes));
     b->meeting.crowded = b->crowded;
-    b->transport = transport_of(b, &settings);
+    RD_TRY(look_at_links(b));
     return rd_data_open(&b->data, o->dtype, o->op, b->rank, b->size);
 }
 

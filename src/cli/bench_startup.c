@@ -312,7 +312,7 @@ static int list_value(const char *text, startup_options *o)
 
 static int transport_value(const char *text, const char **transport)
 {
-    int index, status = rd_option_choice(who, "--transport", text, "auto|shm|tcp", &index);
+    int index, status = rd_option_choice(who, "--transport", text, "auto|shm|tcp|verbs", &index);
     if (status == 0) *transport = text;
     return status;
 }

@@ -83,6 +83,11 @@ int rondo_comm_size(const rondo_comm *comm)
 {
     return comm ? comm->size : -1;
 }
+const char *rondo_comm_transport(const rondo_comm *comm)
+{
+    bool linked = comm && comm->size > 1 && comm->wiring.ring_out[0] && comm->wiring.ring_out[0]->link;
+    return linked ? comm->wiring.ring_out[0]->link->ops->name : NULL;
+}
 
 rondo_result rondo_comm_abort(rondo_comm *comm)
 {
