@@ -122,7 +122,7 @@ void rd_doctor_rdma(rd_findings *f, const rd_settings *settings)
 #else
     if (!best) rd_find(f, section, "verbs", RD_LEVEL_INFO, NULL, "%s; links between hosts use tcp", why);
     else if (can_open(f, section, best)) {
-        rd_find(f, section, "verbs", RD_LEVEL_OK, NULL, "links between hosts use RDMA where every rank can: %s", why);
+        rd_find(f, section, "verbs", RD_LEVEL_OK, NULL, "links between hosts use RDMA where both ranks can: %s", why);
         show_gpus(f, section, settings);
     }
 #endif

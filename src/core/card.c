@@ -13,6 +13,7 @@
 
 /* rd_place has nine numbers, all of them 32 bits wide. */
 #define PLACE_WORDS (sizeof(rd_place) / sizeof(int32_t))
+#define LACK_BYTES  320 /* the words for what a rank lacks */
 #define CARD_BYTES  (9 * 4 + 8 + sizeof(rd_place) + RD_INTERFACES + RD_CONTACT_BYTES + 16)
 
 /* ---- The bytes ---- */
@@ -52,7 +53,7 @@ static rondo_result unpack(rd_card *card, const unsigned char bytes[CARD_BYTES])
     return RONDO_SUCCESS;
 }
 
-static rondo_result make(const rondo_comm *comm, const rd_contact *contact, rd_card *card)
+static rondo_result make(const rondo_comm *comm, const rd_contact *contact, rd_card *card, char why[LACK_BYTES])
 {
     const rd_settings *s = &comm->settings;
     *card = (rd_card){.wire_version = RD_LINK_VERSION,
@@ -65,7 +66,7 @@ static rondo_result make(const rondo_comm *comm, const rd_contact *contact, rd_c
                       .on_gpu = s->device >= 0,
                       .slice_bytes = (uint64_t)s->slice_bytes,
                       .contact = *contact};
-    RD_TRY(rd_transports_lacking(rd_forced_transport(comm), &card->lacking));
+    card->lacking = rd_transports_lacking(rd_forced_transport(comm), why, LACK_BYTES);
     struct rd_gpu_info info; /* a GPU that is not what it should be is said when it is opened */
     if (s->device >= 0 && rd_gpu_describe((int)s->device, &info) == RONDO_SUCCESS)
         memcpy(card->gpu, info.uuid, sizeof card->gpu);
@@ -75,12 +76,35 @@ static rondo_result make(const rondo_comm *comm, const rd_contact *contact, rd_c
     return RONDO_SUCCESS;
 }
 
+/* A rank that lacks the transport that it is to use starts nowhere, and says why. All see from the cards that there is one, and
+ * only then ask one another for the words. */
+static rondo_result check_lacking(const rondo_comm *comm, rd_table *table, const rd_card *cards, const char *why,
+                                  int64_t deadline)
+{
+    int first = 0;
+    while (first < comm->size && !(cards[first].transport == RD_TRANSPORT_VERBS && cards[first].lacking & RD_LACKS_VERBS))
+        first++;
+    if (first == comm->size) return RONDO_SUCCESS;
+    char *all = malloc((size_t)comm->size * LACK_BYTES);
+    if (!all) return rd_fail_errno("no memory for what %d ranks say", comm->size);
+    rondo_result result = rd_table_exchange(table, "lacking", why, LACK_BYTES, all, deadline);
+    all[(size_t)(first + 1) * LACK_BYTES - 1] = '\0';
+    if (result == RONDO_SUCCESS && *why)
+        result = rd_fail(RONDO_SYSTEM_ERROR, "%s", why);
+    else if (result == RONDO_SUCCESS)
+        result = rd_fail(RONDO_SYSTEM_ERROR, "rank %d cannot use verbs, which was asked for (RONDO_TRANSPORT): %s", first,
+                         all + (size_t)first * LACK_BYTES);
+    free(all);
+    return result;
+}
+
 rondo_result rd_cards_exchange(rondo_comm *comm, rd_table *table, const rd_contact *contact, rd_card *cards,
                                int64_t deadline)
 {
     rd_card mine;
+    char why[LACK_BYTES] = "";
     unsigned char bytes[CARD_BYTES];
-    RD_TRY(make(comm, contact, &mine));
+    RD_TRY(make(comm, contact, &mine, why));
     pack(&mine, bytes);
     unsigned char *all = malloc((size_t)comm->size * CARD_BYTES);
     if (!all) return rd_fail_errno("no memory for %d ranks' cards", comm->size);
@@ -88,7 +112,7 @@ rondo_result rd_cards_exchange(rondo_comm *comm, rd_table *table, const rd_conta
     for (int r = 0; r < comm->size && result == RONDO_SUCCESS; r++)
         result = unpack(&cards[r], all + (size_t)r * CARD_BYTES);
     free(all);
-    return result;
+    return result == RONDO_SUCCESS ? check_lacking(comm, table, cards, why, deadline) : result;
 }
 
 /* ---- What follows from them ---- */
@@ -133,12 +157,10 @@ rondo_result rd_cards_agree(rondo_comm *comm, const rd_card *cards)
         /* 0: no wish of its own */
         if (card->channels && (!least.channels || card->channels < least.channels)) least.channels = card->channels;
         if (card->sockets < least.sockets) least.sockets = card->sockets;
-        least.lacking |= card->lacking;
         if (card->flat_ranks < least.flat_ranks) least.flat_ranks = card->flat_ranks;
     }
     comm->wiring.slice_bytes = least.slice_bytes;
     comm->wiring.channels = (int)least.channels;
-    comm->lacking = least.lacking;
     comm->settings.sockets = (long)least.sockets;
     comm->settings.flat_ranks = (long)least.flat_ranks;
     return RONDO_SUCCESS;

@@ -125,7 +125,6 @@ struct rondo_comm {
     int32_t *order;    /* [channel * size + position on its ring]: rank */
     bool one_order;    /* of all channels */
     rd_link slowest;   /* hop of the first ring; zero where there is none */
-    uint32_t lacking;  /* transports that some rank cannot use */
     rd_wire *out, *in; /* [channel * size + rank]; no link where the plans need none */
     rd_wiring wiring;  /* which of them the executor uses */
     struct rd_hierarchy *hierarchy; /* NULL: no hierarchical all-reduces */

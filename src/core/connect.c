@@ -240,6 +240,7 @@ static rondo_result make_links(rd_connecting *c, rd_table *table)
             (unsigned char)(rd_cards_share_process(&c->cards[r], &c->cards[comm->rank]) ? RONDO_REACH_PROCESS
                             : c->unix_ok[r]                                             ? RONDO_REACH_HOST
                                                                                         : RONDO_REACH_NETWORK);
+        comm->links.lacking[r] = c->cards[comm->rank].lacking | c->cards[r].lacking;
         comm->on_gpus = comm->on_gpus || c->cards[r].on_gpu;
         c->flat = c->flat && c->unix_ok[r] && !is_remote(c->cards[r].transport) && !c->cards[r].on_gpu;
     }

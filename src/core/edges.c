@@ -58,7 +58,7 @@ static rondo_result reach(rd_edges *c, const rd_edge *edge, const rondo_transpor
     for (;; far = RONDO_REACH_NETWORK) {
         RD_TRY(by_gpu(c, peer, far, transport, why, sizeof why));
         if (!*transport)
-            *transport = rd_transport_choose(far, rd_forced_transport(comm), comm->lacking, why, sizeof why);
+            *transport = rd_transport_choose(far, rd_forced_transport(comm), comm->links.lacking[peer], why, sizeof why);
         if (!*transport)
             return rd_fail(lost[0] ? RONDO_REMOTE_ERROR : RONDO_INVALID_USAGE,
                            "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,

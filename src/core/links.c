@@ -32,7 +32,8 @@ rondo_result rd_links_open(rondo_comm *comm)
     links->sent = calloc(n, sizeof *links->sent);
     links->received = calloc(n, sizeof *links->received);
     links->reach = calloc(n, sizeof *links->reach);
-    if (links->out && links->in && links->arrived && links->sent && links->received && links->reach)
+    links->lacking = calloc(n, sizeof *links->lacking);
+    if (links->out && links->in && links->arrived && links->sent && links->received && links->reach && links->lacking)
         return RONDO_SUCCESS;
     return rd_fail_errno("no memory for the links of %d ranks", comm->size);
 }
@@ -52,6 +53,7 @@ void rd_links_close(rondo_comm *comm)
     free(links->sent);
     free(links->received);
     free(links->reach);
+    free(links->lacking);
 }
 
 /* ---- The sending end ---- */
@@ -72,8 +74,8 @@ static rondo_result reach(rondo_comm *comm, rd_lane lane, int peer, int64_t dead
 {
     char why[256], lost[512] = "";
     for (;;) {
-        *transport =
-            rd_transport_choose((rondo_reach)comm->links.reach[peer], rd_forced_transport(comm), comm->lacking, why, sizeof why);
+        *transport = rd_transport_choose((rondo_reach)comm->links.reach[peer], rd_forced_transport(comm),
+                                         comm->links.lacking[peer], why, sizeof why);
         if (!*transport)
             return rd_fail(lost[0] ? RONDO_REMOTE_ERROR : RONDO_INVALID_USAGE,
                            "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,

@@ -22,6 +22,7 @@ typedef struct rd_links {
     _Atomic(rondo_link *) *arrived; /* likewise: receiving ends that the service thread made, until they are taken */
     uint64_t *sent, *received;      /* messages to and from each peer so far */
     unsigned char *reach;           /* rondo_reach of each peer, as the start found it */
+    uint32_t *lacking;              /* transports that this rank or the peer cannot use, by peer */
 } rd_links;
 
 rondo_result rd_links_open(rondo_comm *comm);

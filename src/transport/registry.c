@@ -36,23 +36,18 @@ static void not_there(const char *name, char *why, size_t bytes)
                                : "there is no transport named %s", name);
 }
 
-rondo_result rd_transports_lacking(const char *forced, uint32_t *lacking)
+uint32_t rd_transports_lacking(const char *forced, char *why, size_t bytes)
 {
-    char why[200];
-    *lacking = RD_LACKS_VERBS; /* unless this build has it */
-    if (forced && !by_name(forced)) {
-        not_there(forced, why, sizeof why);
-        return rd_fail(RONDO_INVALID_USAGE, "%s was asked for (RONDO_TRANSPORT), and %s", forced, why);
-    }
+    uint32_t lacking = RD_LACKS_VERBS; /* unless this build has it */
+    *why = '\0';
+    if (forced && !by_name(forced)) not_there(forced, why, bytes);
     for (const rondo_transport *const *t = rd_transports; *t; t++) {
-        bool wanted = !forced || *t == by_name(forced);
-        if (!(*t)->may_lack || !wanted) continue;
-        rondo_result result = (*t)->try_out();
-        if (result == RONDO_SUCCESS) *lacking &= ~(*t)->may_lack;
-        else if (forced) return result;
+        if (!(*t)->may_lack || (forced && *t != by_name(forced))) continue;
+        if ((*t)->try_out() == RONDO_SUCCESS) lacking &= ~(*t)->may_lack;
+        else if (forced) snprintf(why, bytes, "%s", rd_last_error());
         else rd_log(RD_LOG_INFO, "%s is not used: %s", (*t)->name, rd_last_error());
     }
-    return RONDO_SUCCESS;
+    return lacking;
 }
 
 const rondo_transport *rd_transport_choose(rondo_reach reach, const char *forced, uint32_t lacking, char *why,
@@ -65,7 +60,7 @@ const rondo_transport *rd_transport_choose(rondo_reach reach, const char *forced
         if (!best) {
             not_there(forced, why, bytes);
         } else if (best->may_lack & lacking) {
-            snprintf(why, bytes, "%s was asked for, and another rank cannot use it", forced);
+            snprintf(why, bytes, "%s was asked for, and one of the two cannot use it (its log says why, RONDO_DEBUG=INFO)", forced);
             best = NULL;
         } else if (best->reach >= reach) snprintf(why, bytes, "%s was asked for", forced);
         else {
@@ -75,9 +70,15 @@ const rondo_transport *rd_transport_choose(rondo_reach reach, const char *forced
         }
         return best;
     }
-    for (const rondo_transport *const *t = rd_transports; *t; t++)
-        if (*t != &rd_transport_cuda_ipc && (*t)->reach >= reach && !((*t)->may_lack & lacking) && (!best || (*t)->cost < best->cost)) best = *t;
-    if (best) snprintf(why, bytes, "%s, since %s", best->name, needed[reach]);
+    const char *lacked = NULL; /* a better one */
+    for (const rondo_transport *const *t = rd_transports; *t; t++) {
+        if (*t == &rd_transport_cuda_ipc || (*t)->reach < reach || (best && (*t)->cost >= best->cost)) continue;
+        if ((*t)->may_lack & lacking) lacked = (*t)->name;
+        else best = *t;
+    }
+    if (best && lacked)
+        snprintf(why, bytes, "%s, since %s, and one of the two cannot use %s (its log says why)", best->name, needed[reach], lacked);
+    else if (best) snprintf(why, bytes, "%s, since %s", best->name, needed[reach]);
     else snprintf(why, bytes, "no transport reaches: %s", needed[reach]);
     return best;
 }

@@ -27,12 +27,12 @@ extern const rondo_transport rd_transport_loop, rd_transport_shm, rd_transport_t
 extern const rondo_transport *const rd_transports[];
 
 /* The cheapest transport that reaches as far as `reach` says is needed, or the one named `forced` (NULL: none forced);
- * none of those that some rank lacks, and not cuda_ipc, which has a question of its own (below). NULL when that one does not reach. `why` gets a sentence either way. */
+ * none of those that either rank lacks (`lacking`), and not cuda_ipc, which has a question of its own (below). NULL when that one does not reach. `why` gets a sentence either way. */
 const rondo_transport *rd_transport_choose(rondo_reach reach, const char *forced, uint32_t lacking, char *why,
                                            size_t bytes);
-/* The bits of the transports that this process cannot use; each is tried out once, and one line of the log says why not.
- * One that is forced and lacking is a failure. */
-rondo_result rd_transports_lacking(const char *forced, uint32_t *lacking);
+/* The bits of the transports that this process cannot use. Each that is wanted is tried out once; why not, says a line of
+ * the log, or `why` of the one that is forced ("": it can be used). */
+uint32_t rd_transports_lacking(const char *forced, char *why, size_t bytes);
 enum { RD_LACKS_VERBS = 1 };
 
 /* Whether a cuda_ipc link from this rank's GPU to a peer's of the host can be made, as far as the driver can tell; false:

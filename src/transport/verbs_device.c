@@ -61,14 +61,21 @@ static rondo_result choose(int socket, const rd_settings *settings, rd_rdma_port
 
 static rondo_result open_context(const rd_verbs_calls *ibv, const char *name, struct ibv_context **context)
 {
-    int count = 0;
+    int count = 0, refused = 0;
+    char file[80] = "";
     errno = 0;
     struct ibv_device **list = ibv->get_device_list(&count);
     struct ibv_context *found = NULL;
     rondo_result result = RONDO_SUCCESS;
-    for (int i = 0; list && i < count && !found; i++)
-        if (!strcmp(ibv->get_device_name(list[i]), name) && !(found = ibv->open_device(list[i]))) break;
-    if (!found && (errno == EACCES || errno == EPERM))
+    for (int i = 0; list && i < count && !*file; i++) {
+        if (strcmp(ibv->get_device_name(list[i]), name) != 0) continue;
+        snprintf(file, sizeof file, "/dev/infiniband/%.60s", list[i]->dev_name);
+        found = ibv->open_device(list[i]);
+        int error = errno;
+        if (!found && access(file, R_OK | W_OK)) refused = errno; /* libibverbs' own errno may be another's */
+        errno = error;
+    }
+    if (!found && (refused == EACCES || refused == EPERM))
         result = rd_fail(RONDO_SYSTEM_ERROR, "RDMA device %s may not be opened by user %u: chmod 666 /dev/infiniband/uverbs*"
                          ", or add the user to their group (container: --device /dev/infiniband)", name, getuid());
     else if (!found)

@@ -27,6 +27,7 @@ check "a killed peer" 60 "$build/rdma/calls" test_killed_peer
 
 # The cable and the loopback interface are the guest's own, to be made worse.
 if [ -n "${RONDO_TEST_GUEST-}" ]; then
+    RONDO_BUILD=$build check "jobs between hosts, and such as lack RDMA" 120 "$(dirname "$0")/../rdma/hosts.sh"
     check "the port goes down in mid-call" 90 "$build/rdma/calls" test_link_down
     noise() { # TRANSPORT DEVICES... -- NETEM...
         local over=$1 devices=() device; shift
