@@ -13,6 +13,11 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#ifdef RD_VERBS
+static const bool built = true;
+#else
+static const bool built = false;
+#endif
 #define LEAST_MEMLOCK (2UL << 20) /* one end of a link locks some 1.3 MiB of its own */
 
 /* Each port with its addresses: the one that links would use is marked. */
@@ -115,17 +120,14 @@ void rd_doctor_rdma(rd_findings *f, const rd_settings *settings)
     }
     for (int i = 0; i < count && i < 16; i++) show_port(f, section, &list[i]);
     const rd_rdma_port *best = rd_rdma_choose(list, count, NULL, why, sizeof why);
-#ifndef RD_VERBS
-    rd_find(f, section, "verbs", RD_LEVEL_INFO, NULL, "this build has no verbs: rdma-core's headers (libibverbs-dev) were not "
-            "there when it was made; %s", why);
-    (void)best;
-#else
-    if (!best) rd_find(f, section, "verbs", RD_LEVEL_INFO, NULL, "%s; links between hosts use tcp", why);
+    if (!built)
+        rd_find(f, section, "verbs", RD_LEVEL_INFO, NULL, "this build has no verbs: rdma-core's headers (libibverbs-dev) were "
+                "not there when it was made; %s", why);
+    else if (!best) rd_find(f, section, "verbs", RD_LEVEL_INFO, NULL, "%s; links between hosts use tcp", why);
     else if (can_open(f, section, best)) {
         rd_find(f, section, "verbs", RD_LEVEL_OK, NULL, "links between hosts use RDMA where both ranks can: %s", why);
         show_gpus(f, section, settings);
     }
-#endif
 out:
     free(list);
 }
