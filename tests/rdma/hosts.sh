@@ -45,12 +45,14 @@ refused() { # WHAT WORDS: verbs is asked for, and every rank says why it is not 
     for r in 0 1; do says $r "rank 2 cannot use verbs, .*$2"; done
     says 2 "$2"
 }
+mode=$(stat -c %a /dev/infiniband/uverbs0)
 chmod 666 /dev/infiniband/uverbs*
 lacks device 'leaves it out'
 lacks memory 'ulimit -l'
 refused memory 'ulimit -l'
 chmod 600 /dev/infiniband/uverbs*
 refused permission 'may not be opened'
+chmod "$mode" /dev/infiniband/uverbs*
 job a:1 c:1 -- "$tmp/last" device "$hosts_build/rondo" bench -b 64K -e 64K -n 2; say $? "bench with a rank that lacks RDMA"
 says 0 '^# all_reduce, 2 ranks, tcp'
 exit $failed
