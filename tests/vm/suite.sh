@@ -6,6 +6,13 @@
 set -u
 build=$1 failed=0
 export RONDO_TEST_RDMA=${RONDO_TEST_RDMA:-"=rxe0 =rxe1"}
+for name in $RONDO_TEST_RDMA; do
+    device=${name#=}; device=${device%%:*}
+    [ -e "/sys/class/infiniband/$device" ] && continue
+    here=$(ls /sys/class/infiniband 2>/dev/null | tr '\n' ' ')
+    echo "suite.sh: there is no RDMA device $device; this machine has ${here:-none}: name one or two by RONDO_TEST_RDMA=\"=mlx5_0 =mlx5_1\", or run make check-verbs, which brings its own"
+    exit 1
+done
 export ASAN_OPTIONS=exitcode=99:detect_leaks=1
 log=$(mktemp); trap 'rm -f "$log"' EXIT
 
