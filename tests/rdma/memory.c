@@ -185,6 +185,40 @@ static void test_wrong_key(void **state)
     link_pair_close(&pair);
 }
 
+/* What a peer says of its end is anything: an error that says what is wrong with it, or a link that fails, and no hang. */
+static void test_spoilt_offers(void **state)
+{
+    (void)state;
+    enum { VERSION = 0, GID = 24, TRIES = 200 }; /* where they are in an offer (docs/wire.md) */
+    rondo_bell bell;
+    rondo_offer offer, answer;
+    rondo_link *sender, *receiver;
+    assert_int_equal(rd_bell_open(&bell), RONDO_SUCCESS);
+    const rondo_link_spec spec = {.me = 0, .peer = 1, .slots = SLOTS, .slot_bytes = LONG, .bell = &bell, .device = -1};
+    on_devices(RD_SENDER);
+    assert_int_equal(rd_transport_verbs.offer(&spec, &sender, &offer), RONDO_SUCCESS);
+    on_devices(RD_RECEIVER);
+    rondo_offer spoilt = offer;
+    spoilt.data[VERSION]++;
+    assert_int_equal(rd_transport_verbs.accept(&spec, &spoilt, &receiver, &answer), RONDO_MISMATCH);
+    assert_non_null(strstr(rd_last_error(), "speaks version"));
+    spoilt = offer;
+    memset(spoilt.data + GID, 0x20, 12); /* an IPv6 address */
+    assert_int_equal(rd_transport_verbs.accept(&spec, &spoilt, &receiver, &answer), RONDO_MISMATCH);
+    assert_non_null(strstr(rd_last_error(), "neither reaches"));
+    srand(1);
+    int64_t deadline = rd_now() + LINK_DEADLINE_NS;
+    for (int i = 0; i < TRIES; i++) {
+        spoilt = offer;
+        for (int k = 0; k <= i % 4; k++) spoilt.data[(unsigned)rand() % spoilt.bytes] = (unsigned char)rand();
+        if (i % 8 == 0) spoilt.bytes = (uint32_t)rand() % 128;
+        if (rd_transport_verbs.accept(&spec, &spoilt, &receiver, &answer) == RONDO_SUCCESS) receiver->ops->close(receiver);
+    }
+    assert_true(rd_now() < deadline);
+    sender->ops->close(sender);
+    rd_bell_close(&bell);
+}
+
 /* One sentence with what there is, what is needed, and the command. As a user who is no administrator. */
 static int without_memory(void)
 {
@@ -212,7 +246,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_memlock),   cmocka_unit_test(test_registered_once), cmocka_unit_test(test_forked),
         cmocka_unit_test(test_all_kinds), cmocka_unit_test(test_notice),          cmocka_unit_test(test_withdrawn),
-        cmocka_unit_test(test_wrong_key),
+        cmocka_unit_test(test_wrong_key), cmocka_unit_test(test_spoilt_offers),
     };
     if (!getenv("RONDO_TEST_RDMA")) return fputs("RONDO_TEST_RDMA names no RDMA device\n", stderr), 1;
     return cmocka_run_group_tests(tests, NULL, NULL);
