@@ -134,10 +134,9 @@ static rondo_result not_found(const search *s, const rd_job *job, double seconds
                    seconds, tried);
 }
 
-/* Round and round, until one of the addresses answers or the time is up. */
-static enum rd_dialed find_root(search *s, const rd_job *job, const rd_settings *settings)
+/* Round and round, until one of the addresses answers or the time, which was so many seconds, is up. */
+static enum rd_dialed find_root(search *s, const rd_job *job, const rd_settings *settings, double seconds)
 {
-    double seconds = (double)(s->dialing.deadline - rd_now()) * 1e-9;
     int64_t warn_at = rd_deadline(settings->slow_warning_s);
     for (int round = 0;; round++) {
         enum rd_dialed dialed = RD_DIAL_ELSEWHERE;
@@ -158,6 +157,7 @@ static enum rd_dialed find_root(search *s, const rd_job *job, const rd_settings 
 rondo_result rd_table_open(rd_table **table, const rd_job *job, const rd_settings *settings, int64_t deadline,
                            const _Atomic int *stop)
 {
+    double seconds = (double)(deadline - rd_now()) * 1e-9;
     RD_TRY(rd_service_start(settings));
     if (job->is_root) RD_TRY(rd_serve_environment_job(job, settings));
     if (job->roots < 1) return rd_fail(RONDO_INVALID_ARGUMENT, "the job names no address of its rank 0");
@@ -178,7 +178,7 @@ rondo_result rd_table_open(rd_table **table, const rd_job *job, const rd_setting
     begin(t);
     s->dialing.go_on = go_on;
     s->dialing.context = t;
-    rondo_result result = find_root(s, job, settings) == RD_DIALED ? RONDO_SUCCESS : s->result;
+    rondo_result result = find_root(s, job, settings, seconds) == RD_DIALED ? RONDO_SUCCESS : s->result;
     free(s);
     if (result != RONDO_SUCCESS) {
         free(t);
