@@ -110,8 +110,8 @@ typedef struct rondo_config {
     int device;            /* RONDO_DEVICE: the GPU that this rank uses, by its number in this process;
                               RONDO_DEVICE_AUTO: the one current in the calling thread, if any; RONDO_DEVICE_HOST: none */
     int channels;          /* RONDO_CHANNELS: parallel rings, 1 to 8; 0: as many as the networks are good for */
-    size_t slice_bytes;    /* RONDO_SLICE: longest pipeline unit in bytes, 4096 to 262144, over sockets
-                              131072; 0 lets the library choose */
+    size_t slice_bytes;    /* RONDO_SLICE: longest pipeline unit in bytes, 4096 to 262144;
+                              0 lets the library choose */
     const char *transport; /* RONDO_TRANSPORT: "loop", "shm", "tcp", "verbs" or "cuda_ipc"; NULL: the best
                               that reaches, per peer */
     const char *algo;      /* RONDO_ALGO: "ring", "flat", "exchange" or "hier"; NULL lets the library choose */

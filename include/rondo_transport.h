@@ -297,7 +297,8 @@ struct rondo_transport {
     rondo_reach reach;
     uint32_t cost;    /* nanoseconds for a small slice, one way, to rank transports by */
     uint32_t may_lack; /* 0: it is always there; else the bit by which ranks tell one another that they cannot use it */
-    int sockets;      /* connected sockets that a link takes over: 0 or 1, or, with NETWORK, as many as are set */
+    int sockets;      /* connected sockets that a link takes over: 0 or 1; with NETWORK, as many where the user sets no
+                         other number. Links on demand have 1 */
     rondo_result (*offer)(const rondo_link_spec *spec, rondo_link **sender, rondo_offer *offer);
     rondo_result (*accept)(const rondo_link_spec *spec, const rondo_offer *offer, rondo_link **receiver,
                            rondo_offer *answer);

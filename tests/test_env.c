@@ -106,7 +106,7 @@ static void defaults(void **state)
     assert_int_equal(s.settings.cpu, RD_CPU_AUTO);
     assert_int_equal(s.settings.channels, 0);
     assert_int_equal(s.settings.slice_bytes, 262144);
-    assert_int_equal(s.settings.sockets, 1);
+    assert_int_equal(s.settings.sockets, 0);
     assert_int_equal(s.settings.flat_ranks, 16);
     assert_int_equal(s.settings.spin, -1);
     assert_int_equal(s.settings.port, 0);
@@ -401,7 +401,7 @@ static void suggestions(void **state)
     assert_string_equal(s.warnings, "");
     assert_int_equal(s.settings.channels, 5);
     assert_string_equal(s.interface, "eth7");
-    assert_true(s.settings.slice_given && s.settings.slice_bytes == 8192);
+    assert_int_equal(s.settings.slice_bytes, 8192);
     c.channels = 3;
     s = load((const char *const[]){"RONDO_INTERFACE=lo", NULL}, &c, 1);
     assert_int_equal(s.settings.channels, 3);

@@ -46,14 +46,5 @@ RONDO_ALGO=flat RONDO_FLAT_RANKS=2 ranks -n 3 -- "$build/examples/hello" && fail
 grep -q 'RONDO_ALGO=flat is for at most 2 ranks (RONDO_FLAT_RANKS), and there are 3' err || fail "flat, too many ranks" err
 RONDO_ALGO=exchange RONDO_TRANSPORT=tcp ranks -n 3 -- "$build/examples/hello" && fail "exchange over TCP" out err
 grep -q 'RONDO_ALGO=exchange needs .* over tcp (RONDO_TRANSPORT asks for it)' err || fail "exchange over TCP" err
-
-# A slice that is longer than sockets take: said once, and only to whom asked for it.
-warned() { grep -c 'WARN: slices of [0-9]* bytes were asked for' err; }
-hello() { ranks -n 3 -- "$build/examples/hello" || fail "hello" out err; }
-RONDO_TRANSPORT=tcp RONDO_SLICE=262144 hello
-[ "$(warned)" = 1 ] && grep -q 'slices of 262144 bytes .* 131072 is the most' err || fail "RONDO_SLICE over TCP" err
-RONDO_TRANSPORT=tcp RONDO_SLICE=131072 hello; [ "$(warned)" = 0 ] || fail "RONDO_SLICE=131072 over TCP" err
-RONDO_TRANSPORT=tcp hello; [ "$(warned)" = 0 ] || fail "no RONDO_SLICE over TCP" err
-RONDO_TRANSPORT=shm RONDO_SLICE=262144 hello; [ "$(warned)" = 0 ] || fail "RONDO_SLICE over shared memory" err
 [ $failed = 0 ] && echo "hints: all well"
 exit $failed

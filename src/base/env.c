@@ -305,7 +305,6 @@ static rondo_result from_config(rd_settings *s, const rondo_config *config)
     RD_TRY(config_number("channels", text, c.channels, AT_channels, &s->channels));
     snprintf(text, sizeof text, "%zu", c.slice_bytes);
     RD_TRY(config_number("slice_bytes", text, (double)c.slice_bytes, AT_slice_bytes, &s->slice_bytes));
-    s->slice_given = c.slice_bytes != 0;
     RD_TRY(config_choice("transport", c.transport, AT_transport, &s->transport));
     return config_choice("algo", c.algo, AT_algo, &s->algo);
 }
@@ -325,11 +324,11 @@ bool rd_settings_suggest(const char *name, const char *value)
     return false;
 }
 
-/* Whether there was one. */
-static bool follow_suggestion(int i, rd_settings *s)
+/* If there was one. */
+static void follow_suggestion(int i, rd_settings *s)
 {
     const char *text = atomic_load(&suggested[i]);
-    return text && store(&rd_setting_table[i], text, s);
+    if (text) store(&rd_setting_table[i], text, s);
 }
 
 /* ---- From the environment ---- */
@@ -428,17 +427,14 @@ rondo_result rd_settings_load(rd_settings *settings, const rondo_config *config)
     memset(&s, 0, sizeof s);
     for (int i = 0; i < SETTINGS; i++) {
         if (rd_setting_table[i].initial) store(&rd_setting_table[i], rd_setting_table[i].initial, &s);
-        s.slice_given |= follow_suggestion(i, &s) && i == AT_slice_bytes;
+        follow_suggestion(i, &s);
     }
     if (config) RD_TRY(from_config(&s, config));
     s.allow_overlap = GIVES(config, allow_overlap);
     for (int i = 0; i < SETTINGS; i++) {
         const char *text = rd_env(rd_setting_table[i].name);
         if (!text) continue;
-        if (store(&rd_setting_table[i], text, &s)) {
-            s.slice_given |= i == AT_slice_bytes;
-            continue;
-        }
+        if (store(&rd_setting_table[i], text, &s)) continue;
         bad[i] = text;
         if (rd_setting_table[i].kind == RD_SWITCH) store(&rd_setting_table[i], "1", &s);
     }

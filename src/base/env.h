@@ -36,9 +36,9 @@
     SETTING(channels, "RONDO_CHANNELS", NUMBER, "0", 0, 8, NULL,                                                      \
             "parallel rings; 0: as many as hosts have fast networks in common, on one host 1")                        \
     SETTING(slice_bytes, "RONDO_SLICE", BYTES, "262144", 4096, 262144, NULL,                                          \
-            "pipeline unit; over sockets at most 131072")                                                             \
-    SETTING(sockets, "RONDO_SOCKETS", NUMBER, "1", 1, 8, NULL,                                                        \
-            "TCP sockets per link")                                                                                   \
+            "pipeline unit")                                                             \
+    SETTING(sockets, "RONDO_SOCKETS", NUMBER, "0", 0, 8, NULL,                                                        \
+            "connections of a link; 0: 4 over TCP, 1 over RDMA")                                                                                   \
     SETTING(flat_ranks, "RONDO_FLAT_RANKS", NUMBER, "16", 1, 64, NULL,                                                \
             "flat all-reduce up to this many ranks on a host")                                                        \
     SETTING(spin, "RONDO_SPIN", NUMBER, "-1", -1, 1000000, NULL,                                                      \
@@ -85,7 +85,6 @@ typedef struct rd_settings {
 #define RD_FIELD(field, name, kind, initial, least, most, choices, help) RD_FIELD_##kind field;
     RD_SETTINGS(RD_FIELD)
 #undef RD_FIELD
-    bool slice_given;   /* slice_bytes is the user's own word, not the default */
     bool allow_overlap; /* rondo_config's: no variable */
 } rd_settings;
 

@@ -128,12 +128,12 @@ static rondo_result differ(const char *what, int rank, long theirs, long mine, i
 /* What comes from elsewhere is within bounds, or is no card. */
 static rondo_result check_range(int rank, const rd_card *card)
 {
-    if (card->channels <= RD_MAX_CHANNELS && card->sockets >= 1 && card->sockets <= 8 && card->slice_bytes >= 4096 &&
+    if (card->channels <= RD_MAX_CHANNELS && card->sockets <= 8 && card->slice_bytes >= 4096 &&
         card->slice_bytes <= 262144 && card->slice_bytes % 64 == 0)
         return RONDO_SUCCESS;
     return rd_fail(RONDO_REMOTE_ERROR,
                    "rank %d asks for %u channels, %u sockets and slices of %llu bytes, which are 0 to %d, "
-                   "1 to 8, and 4096 to 262144 in multiples of 64",
+                   "0 to 8, and 4096 to 262144 in multiples of 64",
                    rank, card->channels, card->sockets, (unsigned long long)card->slice_bytes, RD_MAX_CHANNELS);
 }
 

@@ -24,8 +24,6 @@
 #define RING_SLOTS   4          /* of a link with a neighbour; more than RD_BLOCK */
 #define FLAT_SLOTS   2          /* of the other links: one slice is collected while the next is reduced */
 #define HOST_BYTES   (2l << 20) /* what the slots of one rank's flat links may take together, about */
-#define SOCKET_SLICE 131072 /* longest slice where the ring has sockets (bench/RESULTS.md: 256 and 64 KiB are slower)  \
-                             */
 #define FLAT_LEAST 16384    /* smaller slots cost more than they save */
 
 /* What came of making links: numbers of 32 bits on the wire. */
@@ -106,16 +104,6 @@ static bool has(const rd_wire *wire, uint32_t caps)
     return (wire->link->caps & caps) == caps;
 }
 
-static void shorten_slices(rondo_comm *comm)
-{
-    if (comm->settings.slice_given && comm->rank == 0) /* once for all ranks */
-        rd_log(RD_LOG_WARN,
-               "slices of %zu bytes were asked for (RONDO_SLICE), but a link of the ring is a socket, over "
-               "which %d is the most: using that",
-               comm->wiring.slice_bytes, SOCKET_SLICE);
-    comm->wiring.slice_bytes = SOCKET_SLICE;
-}
-
 /* What was asked for is for ranks of several hosts. */
 static bool is_remote(uint32_t transport)
 {
@@ -187,7 +175,6 @@ static rondo_result conclude(rd_connecting *c, rd_table *table)
         wiring->staged = wiring->staged || all[r].staged;
         wiring->kernels &= all[r].kernel;
     }
-    if (wiring->staged && wiring->slice_bytes > SOCKET_SLICE) shorten_slices(comm);
     if (flat) {
         wiring->flat_out = comm->out;
         wiring->flat_in = comm->in;

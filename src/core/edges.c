@@ -114,7 +114,8 @@ static rondo_result offer_link(rd_edges *c, rd_edge *edge)
     rondo_link_spec spec = spec_for(c, edge);
     if (transport->sockets) {
         spec.sockets[spec.socket_count++] = fd;
-        int total = transport->reach == RONDO_REACH_NETWORK ? (int)comm->settings.sockets : transport->sockets;
+        bool asked = transport->reach == RONDO_REACH_NETWORK && comm->settings.sockets;
+        int total = asked ? (int)comm->settings.sockets : transport->sockets;
         RD_TRY(more_sockets(c, edge, total, true, &spec));
     }
     rondo_result result = transport->offer(&spec, &edge->wire->link, &offer);

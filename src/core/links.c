@@ -14,7 +14,7 @@
 
 #define SLOTS        4
 #define SLOT_BYTES   65536  /* 256 KiB a link: N-1 of them are made for an all-to-all */
-#define SOCKET_SLICE 131072 /* as on the ring */
+#define SOCKET_SLICE 131072 /* of links that have no slots of their own */
 #define MOST_SLOTS   64
 #define LOOK_S       0.05 /* how often a wait for a peer's answer looks whether the peer is stopped */
 #define ANSWER_S     1.0  /* an answer's few bytes fit into any socket */

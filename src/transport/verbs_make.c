@@ -186,7 +186,7 @@ static rondo_result verbs_complete(rondo_link *sender, const rondo_offer *answer
 
 static rondo_result verbs_try_out(void)
 {
-    const rondo_link_spec spec = {.slots = RD_VERBS_SLICES, .slot_bytes = 131072};
+    const rondo_link_spec spec = {.slots = RD_VERBS_SLICES, .slot_bytes = 262144};
     rd_settings settings;
     rd_verbs_end *end;
     RD_TRY(rd_settings_load(&settings, NULL));
