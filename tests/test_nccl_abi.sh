@@ -45,14 +45,14 @@ else
 fi
 
 compile() { # SOURCE HEADERS OUTPUT - and runs it with our library
-    "${CC:-cc}" -std=gnu11 $san -Wall -Wextra -Werror -isystem "$2" "$tests/nccl/$1" -o "$3" "$ours" -Wl,-rpath,"$build/compat" >"$3.log" 2>&1 &&
+    ${CC:-cc} -std=gnu11 $san -Wall -Wextra -Werror -isystem "$2" "$tests/nccl/$1" -o "$3" "$ours" -Wl,-rpath,"$build/compat" >"$3.log" 2>&1 &&
         "$3" >"$3.txt"
 }
 compile abi.c "$tests/../include/compat" "$work/with_ours" && ok "our header" || { fail "our header"; cat "$work/with_ours.log"; }
 if [ -n "$header" ]; then
     if compile abi.c "$header" "$work/with_theirs" && diff "$work/with_theirs.txt" "$work/with_ours.txt"; then ok "values and sizes"
     else fail "values and sizes"; cat "$work/with_theirs.log"; fi
-    prototypes() { "${CC:-cc}" -std=gnu11 -Wall -Wextra -Werror -fsyntax-only -isystem "$header" -I"$1" "$tests/nccl/prototypes.c" >"$work/log" 2>&1; }
+    prototypes() { ${CC:-cc} -std=gnu11 -Wall -Wextra -Werror -fsyntax-only -isystem "$header" -I"$1" "$tests/nccl/prototypes.c" >"$work/log" 2>&1; }
     prototypes "$tests/../include" && ok prototypes || { fail prototypes; cat "$work/log"; }
     mkdir -p "$work/compat"
     sed 's/int peer, ncclComm_t comm/long peer, ncclComm_t comm/' "$tests/../include/compat/nccl.h" >"$work/compat/nccl.h"

@@ -20,7 +20,7 @@ if [ "${CUDASIM-}" = off ]; then export LD_LIBRARY_PATH=$build/compat; else expo
 
 compile() { # SOURCE PROGRAM OPTIONS...
     local source=$1 program=$2; shift 2
-    "${CC:-cc}" -std=gnu11 $san -O1 -Wall -Wextra -Werror -pthread -DWITH_CUDA "$@" -isystem "$nccl" -isystem "$header" "$source" \
+    ${CC:-cc} -std=gnu11 $san -O1 -Wall -Wextra -Werror -pthread -DWITH_CUDA "$@" -isystem "$nccl" -isystem "$header" "$source" \
         -o "$work/$program" -L"$build/compat" -lnccl "$build/cudasim/libcudart.so.13" -lm >"$work/log" 2>&1 ||
         { echo "FAILED  $program does not compile"; cat "$work/log"; bad=1; return 1; }
 }

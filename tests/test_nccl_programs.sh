@@ -12,7 +12,7 @@ trap 'rm -rf "$work"' EXIT
 export LD_LIBRARY_PATH=$build/compat
 
 compile() { # NAME [COMPILER]
-    "${2:-${CC:-cc}}" -std=gnu11 $san -O1 -Wall -Wextra -Werror -pthread -isystem "$tests/../include/compat" "$tests/nccl/$1.c" -o "$work/$1${3-}" \
+    ${2:-${CC:-cc}} -std=gnu11 $san -O1 -Wall -Wextra -Werror -pthread -isystem "$tests/../include/compat" "$tests/nccl/$1.c" -o "$work/$1${3-}" \
         -L"$build/compat" -lnccl -lm >"$work/log" 2>&1 || { echo "FAILED  $1 does not compile"; cat "$work/log"; bad=1; return 1; }
 }
 expect() { # WHAT LINE TIMES - in $work/out
