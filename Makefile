@@ -44,7 +44,7 @@ CFLAGS   = -std=c11 $(OPT) -g -ffp-contract=off -fPIC -fvisibility=hidden -pthre
 LDFLAGS  = -pthread $(SAN)
 LIBS     = -lhwloc -lsodium -lm
 # RDMA is in the build where rdma-core's headers are; its library is loaded when the program runs.
-VERBS_HEADERS := $(shell echo '\#include <infiniband/verbs.h>' | $(CC) -E -x c - >/dev/null 2>&1 && echo yes)
+VERBS_HEADERS := $(shell $(CC) -E -include infiniband/verbs.h -x c /dev/null >/dev/null 2>&1 && echo yes)
 CPPFLAGS += $(if $(VERBS_HEADERS),-DRD_VERBS)
 TOOL_LIBS = -ljson-c
 
