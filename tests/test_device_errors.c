@@ -233,7 +233,7 @@ int main(int argc, char **argv)
 {
     (void)argc;
     on_cudasim(argv, "devices=3");
-    if (rd_kernel_image_end - rd_kernel_image == 0 || !is_cudasim()) {
+    if (rd_kernel_image_is_remark() || !is_cudasim()) {
         printf("built without nvcc, or not on the simulated driver\n");
         return 0;
     }

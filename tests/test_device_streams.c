@@ -284,7 +284,7 @@ int main(int argc, char **argv)
 {
     (void)argc;
     on_cudasim(argv, "devices=2");
-    if (rd_kernel_image_end - rd_kernel_image == 0) {
+    if (rd_kernel_image_is_remark()) {
         printf("built without nvcc: no kernels\n");
         return 0;
     }

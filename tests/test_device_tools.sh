@@ -3,7 +3,7 @@
 # The tools and the example over the simulated driver: rondo bench --device cuda, rondo doctor, examples/all_reduce_cuda.
 set -eu
 here=$(realpath "$(dirname "$0")") build=${RONDO_BUILD:-$here/../build}
-[ -s "$here/../build/kernels/all.fatbin" ] || { echo "built without nvcc: no kernels"; exit 0; }
+[ "$(head -c 1 "$here/../build/kernels/all.fatbin")" != / ] || { echo "built without nvcc: no kernels"; exit 0; }
 dir=$(mktemp -d)
 trap 'rm -rf "$dir"' EXIT
 rondo=$build/rondo
