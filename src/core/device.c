@@ -205,19 +205,18 @@ static rondo_result room_for_results(rd_staging *stage, int count)
     return RONDO_SUCCESS;
 }
 
-/* Whether slots of the ring lie in GPU memory. */
-static bool slots_on_gpu(const rondo_comm *comm)
+/* Whether some link of the ring has any of these capabilities. */
+static bool ring_has(const rondo_comm *comm, uint32_t caps)
 {
     const rd_wiring *wiring = &comm->wiring;
     for (int ch = 0; comm->size > 1 && ch < wiring->channels; ch++)
-        if ((wiring->ring_out[ch]->link->caps | wiring->ring_in[ch]->link->caps) & (RONDO_LINK_DEVICE | RONDO_LINK_FAR))
-            return true;
+        if ((wiring->ring_out[ch]->link->caps | wiring->ring_in[ch]->link->caps) & caps) return true;
     return false;
 }
 
 bool rd_task_beside_kernels(const rd_task *task)
 {
-    return task->running && slots_on_gpu(task->comm);
+    return task->running && ring_has(task->comm, RONDO_LINK_DEVICE);
 }
 
 /* Where a GPU reaches neither buffer the CPU carries it out, if it reaches all slots. */
@@ -227,7 +226,8 @@ rondo_result rd_place_call(rondo_comm *comm, const rd_call *call)
     rd_staging *stage = &comm->stage[RD_LANE_COLLECTIVES];
     size_t sends, receives;
     stage->count = 0;
-    bool by_gpu = call->send_on_gpu || call->recv_on_gpu || (op->plan.algo != RONDO_ALGO_PEERS && slots_on_gpu(comm));
+    bool slots_on_gpu = op->plan.algo != RONDO_ALGO_PEERS && ring_has(comm, RONDO_LINK_DEVICE | RONDO_LINK_FAR);
+    bool by_gpu = call->send_on_gpu || call->recv_on_gpu || slots_on_gpu;
     op->engine = by_gpu ? rd_device_engine(comm->device) : NULL;
     if (!op->engine) return RONDO_SUCCESS;
     rd_call_ranges(comm, call, &sends, &receives);
