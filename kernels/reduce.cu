@@ -9,7 +9,7 @@
     RD_KERNEL(rd_reduce_##type, rd_reduce_args, RD_REDUCE_THREADS)                                                     \
     {                                                                                                                  \
         uint64_t thread = (uint64_t)blockIdx.x * blockDim.x + threadIdx.x;                                             \
-        rd_pass_part<rd_##type>(args, thread, (uint64_t)gridDim.x * blockDim.x);                                                                                \
+        rd_pass_part<rd_##type>(args, thread, (uint64_t)gridDim.x * blockDim.x);                                       \
     }
 RD_REDUCE(int8)
 RD_REDUCE(uint8)

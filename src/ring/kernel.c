@@ -7,8 +7,6 @@
 
 #include "kernels/ring.h"
 
-#include <string.h>
-
 /* How a ring is done as one kernel, by what all its links can do and the size of the message; the first line that fits.
  * All ranks must do the same where they use packets or fewer channels: so only where all do the ring so, which they tell
  * one another when the links stand. Beside one that goes slice by slice the last line is for all.
