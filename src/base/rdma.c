@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const char *const rd_gid_kind_names[RD_GID_KINDS] = {"RoCE v2, IPv4", "RoCE v2, IPv6", "InfiniBand",
                                                      "RoCE v2, link-local", "RoCE v1"};
@@ -160,6 +161,8 @@ static void read_port(const char *sysfs, const char *device, int number, rd_rdma
     port->active = !strcmp(port->state, "ACTIVE");
     read_line(port->rate, sizeof port->rate, "%s/%s/ports/%d/rate", sysfs, device, number);
     if (read_line(text, sizeof text, "%s/%s/ports/%d/lid", sysfs, device, number)) port->lid = (int)strtol(text, NULL, 0);
+    snprintf(text, sizeof text, "%s/%.64s/device", sysfs, device);
+    port->software = access(text, F_OK) != 0;
     if (read_line(text, sizeof text, "%s/%s/device/numa_node", sysfs, device)) port->numa = atoi(text);
     port->near = !read_line(text, sizeof text, "%s/%s/device/local_cpulist", sysfs, device) || is_near(text);
     read_gids(sysfs, port);

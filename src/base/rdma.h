@@ -41,6 +41,7 @@ typedef struct rd_rdma_port {
     char rate[40];
     int lid;
     int numa;      /* -1: not known, or the machine has one node */
+    bool software; /* nothing but the kernel is behind it: Soft-RoCE, or iWARP in software */
     bool near;     /* the calling thread may run on a processing unit of that node */
     bool named;    /* RONDO_RDMA_DEVICE asks for it */
     int gid;       /* in gids: the one that links would use; -1: none */

@@ -274,7 +274,8 @@ rondo_result rd_verbs_greet(rd_verbs_end *end)
 
 static bool sent(rd_verbs_end *end, uint64_t slice)
 {
-    return slice < end->handed && frame_of(end, slice)->written <= rd_verbs_rail_of(end, slice)->done;
+    if (slice >= end->handed) return false;
+    return slice < end->confirmed || frame_of(end, slice)->written <= rd_verbs_rail_of(end, slice)->done;
 }
 
 /* The header in a slot: is it what was expected? */
@@ -447,11 +448,12 @@ static void flush(rd_verbs_end *end)
     }
 }
 
-/* First what was sent arrives, then the socket's end says that no more will come. */
+/* First what was sent arrives, and what arrived is confirmed; then the socket's end says that no more will come. */
 static void verbs_close(rondo_link *link)
 {
     rd_verbs_end *end = (rd_verbs_end *)link;
     if (end->side == RD_SENDER) flush(end);
+    else rd_verbs_last_words(end);
     if (end->socket >= 0) {
         if (end->bell) rd_bell_forget(end->bell, end->socket);
         shutdown(end->socket, SHUT_RDWR);

@@ -2,17 +2,34 @@
 #include "base/clock.h"
 #include "transport/verbs_link.h"
 
+#include <endian.h>
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/socket.h>
 
 void rd_verbs_look_at_socket(rd_verbs_end *end)
 {
-    char byte;
+    unsigned char more;
+    ssize_t got;
     if (end->gone || end->socket < 0) return;
-    ssize_t got = recv(end->socket, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-    end->gone = got == 0 || (got < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
+    do {
+        size_t room = sizeof end->words - end->heard;
+        got = recv(end->socket, room ? end->words + end->heard : &more, room ? room : 1, MSG_DONTWAIT);
+        if (got > 0 && room) end->heard += (size_t)got;
+    } while (got > 0);
+    end->gone = got == 0 || (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR);
     end->gone_at = end->gone ? rd_now() : 0;
+    if (end->gone && end->heard == sizeof end->words && end->side == RD_SENDER) {
+        memcpy(&end->confirmed, end->words, sizeof end->confirmed);
+        end->confirmed = le64toh(end->confirmed);
+    }
+}
+
+void rd_verbs_last_words(const rd_verbs_end *end)
+{
+    uint64_t counted = htole64(end->counted);
+    if (end->socket >= 0) send(end->socket, &counted, sizeof counted, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 static const char *cause_of(enum ibv_wc_status status)

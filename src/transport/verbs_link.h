@@ -92,6 +92,9 @@ typedef struct rd_verbs_end {
     uint64_t mailed[RD_VERBS_MAILS];        /* sender: n + 1 when slice n's target has come */
     uint64_t noticed;                       /* n + 1: sender: gave notice of slice n; receiver: was given it */
     unsigned idle;                          /* looks in a row that found nothing */
+    unsigned char words[8];                 /* the peer's last: a receiver says how many slices it has counted ... */
+    size_t heard;                           /* ... so many bytes of it have come */
+    uint64_t confirmed;                     /* sender: the receiver, before it closed, had counted so many */
     bool gone;                              /* the peer's end of the socket is closed ... */
     int64_t gone_at;                        /* ... as was seen then */
     rondo_link_result ended;
@@ -122,8 +125,10 @@ rondo_link_result rd_verbs_reach_gpu(rondo_link *link, int device, void *ptr, si
 bool rd_verbs_gpu_arrived(rd_verbs_end *end);
 void rd_verbs_gpu_close(rd_verbs_end *end);
 
-/* Sets `gone` when the peer has closed: nothing ever comes over the socket but its end. */
+/* Sets `gone` when the peer has closed: nothing ever comes over the socket but last words and its end. */
 void rd_verbs_look_at_socket(rd_verbs_end *end);
+/* A receiver's, before it closes: the acknowledgement of a slice may be lost, and there is nobody then to ask again. */
+void rd_verbs_last_words(const rd_verbs_end *end);
 /* The link fails, unless it has ended already; of a peer that has closed, whatever fails is its end and no fault. */
 void rd_verbs_broken(rd_verbs_end *end, const char *what, const char *cause);
 void rd_verbs_completed_badly(rd_verbs_end *end, const rd_verbs_rail *rail, const struct ibv_wc *wc);

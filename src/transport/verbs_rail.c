@@ -15,6 +15,13 @@ enum { VISIBLE = 16 };
 /* 7 would mean "for ever" for one of them and does so on Soft-RoCE for both. */
 enum { RETRIES = 6, NOT_READY_RETRIES = 6, NOT_READY_TIMER = 12 /* 0.64 ms */ };
 
+/*
+ * Soft-RoCE counts a packet lost as a try of the whole message, and acknowledges nothing before the message's end or the
+ * 64th packet: where one packet in twenty is lost, a message of 64 hardly comes through in 7 tries, and one of 16 hardly
+ * ever fails to. So long writes go in pieces there. A card counts tries anew whenever something came through.
+ */
+enum { SOFTWARE_PACKETS = 16 };
+
 /* ---- Opening ---- */
 
 static rondo_result make_queues(rd_verbs_rail *rail, int receives)
@@ -63,6 +70,12 @@ static rondo_result read_settings(rd_verbs_rail *rail, const rd_settings *s)
     return rd_rdma_number("RONDO_RDMA_PKEY_INDEX", s->rdma_pkey_index, name, 0, 65535, &rail->pkey_index);
 }
 
+static uint32_t longest_piece(enum ibv_mtu mtu, size_t largest)
+{
+    uint32_t packets = SOFTWARE_PACKETS << (mtu + 7), least = (uint32_t)((largest + RD_RAIL_PIECES - 1) / RD_RAIL_PIECES);
+    return packets > least ? packets : least;
+}
+
 static rondo_result read_port(rd_verbs_rail *rail, size_t bytes)
 {
     struct ibv_port_attr attr = {0};
@@ -74,6 +87,7 @@ static rondo_result read_port(rd_verbs_rail *rail, size_t bytes)
         return rd_fail(RONDO_INVALID_ARGUMENT, "RDMA device %s moves at most %u bytes at once, slices have up to %zu: "
                        "set RONDO_SLICE", rail->device->name, attr.max_msg_sz, bytes);
     rail->mtu = attr.active_mtu;
+    if (rail->port.software) rail->piece = longest_piece(attr.active_mtu, bytes);
     rail->port.lid = attr.lid;
     return RONDO_SUCCESS;
 }
@@ -189,18 +203,32 @@ void rd_rail_stop(rd_verbs_rail *rail)
 
 /* ---- Using ---- */
 
-uint64_t rd_rail_post(rd_verbs_rail *rail, const rd_rail_write *write)
+static uint64_t post_one(rd_verbs_rail *rail, const rd_rail_write *write, enum ibv_wr_opcode opcode)
 {
     uint64_t number = rail->posted + 1;
     struct ibv_sge parts[2] = {write->parts[0], write->parts[1]};
     struct ibv_send_wr *bad, wr = {
-        .wr_id = number, .sg_list = parts, .num_sge = write->count, .opcode = IBV_WR_RDMA_WRITE_WITH_IMM,
+        .wr_id = number, .sg_list = parts, .num_sge = write->count, .opcode = opcode,
         .imm_data = htobe32(write->immediate), .wr.rdma = {.remote_addr = write->to, .rkey = rail->key}};
     if (write->copied) wr.send_flags |= IBV_SEND_INLINE;
     if (write->told || number % VISIBLE == 0) wr.send_flags |= IBV_SEND_SIGNALED;
     errno = ibv_post_send(rail->qp, &wr, &bad);
     if (errno) return 0;
     return rail->posted = number;
+}
+
+uint64_t rd_rail_post(rd_verbs_rail *rail, const rd_rail_write *write)
+{
+    rd_rail_write rest = *write;
+    while (rail->piece && rest.parts[0].length > rail->piece) {
+        rd_rail_write piece = {.parts = {rest.parts[0]}, .count = 1, .to = rest.to};
+        piece.parts[0].length = rail->piece;
+        if (!post_one(rail, &piece, IBV_WR_RDMA_WRITE)) return 0;
+        rest.parts[0].addr += rail->piece;
+        rest.parts[0].length -= rail->piece;
+        rest.to += rail->piece;
+    }
+    return post_one(rail, &rest, IBV_WR_RDMA_WRITE_WITH_IMM);
 }
 
 bool rd_rail_expect(rd_verbs_rail *rail)

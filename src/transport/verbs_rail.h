@@ -9,7 +9,10 @@
 #include "base/bell.h"
 #include "transport/verbs_device.h"
 
-enum { RD_RAIL_DEPTH = 64 }; /* writes that a queue holds */
+enum {
+    RD_RAIL_DEPTH = 64, /* writes that a queue holds */
+    RD_RAIL_PIECES = 16 /* of a write, at most */
+};
 
 /* What the other end must know to reach this one; on the wire little-endian, but for the GID's own order. */
 typedef struct rd_rail_address {
@@ -31,6 +34,7 @@ typedef struct rd_verbs_rail {
     uint32_t inline_bytes; /* a write of so much is taken from memory at once */
     uint32_t key;          /* of the peer's memory */
     enum ibv_mtu mtu;
+    uint32_t piece; /* bytes of a piece of a long write; 0: it goes in one */
     long traffic_class, service_level, pkey_index, timeout;
     uint64_t posted, done; /* writes: done <= posted <= done + RD_RAIL_DEPTH */
     unsigned unacked;      /* events of the completion queue */
@@ -50,7 +54,7 @@ rondo_result rd_rail_connect(rd_verbs_rail *rail, const rd_rail_address *there, 
 /* Takes in and sends nothing from here on; what the peer writes is refused by the device. */
 void rd_rail_stop(rd_verbs_rail *rail);
 
-/* One write to the peer's memory. */
+/* One write to the peer's memory. One of several pieces is of one part. */
 typedef struct rd_rail_write {
     struct ibv_sge parts[2];
     int count;
@@ -60,7 +64,10 @@ typedef struct rd_rail_write {
     uint32_t immediate;
 } rd_rail_write;
 
-static inline bool rd_rail_has_room(const rd_verbs_rail *rail) { return rail->posted - rail->done < RD_RAIL_DEPTH; }
+static inline bool rd_rail_has_room(const rd_verbs_rail *rail)
+{
+    return rail->posted - rail->done <= RD_RAIL_DEPTH - RD_RAIL_PIECES;
+}
 /* The number of the write: it is done when rail->done has reached it. 0: it was refused; errno says why. */
 uint64_t rd_rail_post(rd_verbs_rail *rail, const rd_rail_write *write);
 /* One receive more; false: it was refused. */
