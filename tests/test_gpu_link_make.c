@@ -7,6 +7,7 @@
 #include "link_kit.h"
 #include "on_cudasim.h"
 
+#include "base/gpu_shared.h"
 #include "base/status.h"
 
 #include <fcntl.h>
@@ -52,6 +53,10 @@ static void check_nothing_left(struct alive before)
 
 /* ---- Making a link, as far as it goes ---- */
 
+/* Memory that the two share already, as each of them sees it; NULL: none. The receiver's slots begin at lent_at. */
+static const rd_gpu_shared *lent[2];
+static size_t lent_at;
+
 struct attempt {
     rondo_bell bells[2];
     rondo_link *ends[2];
@@ -72,7 +77,10 @@ static void attempt_in(struct attempt *a, size_t slot_bytes, void (*spoil_offer)
                                         .slots = SLOTS,
                                         .slot_bytes = slot_bytes,
                                         .bell = &a->bells[side],
-                                        .device = kind.devices[side]};
+                                        .device = kind.devices[side],
+                                        .shared_at = lent_at};
+        if (lent[side]) specs[side].shared = (unsigned char *)(uintptr_t)lent[side]->address;
+        if (lent[side]) specs[side].shared_bytes = lent[side]->bytes;
     }
     a->result = t->offer(&specs[RD_SENDER], &a->ends[RD_SENDER], &offer);
     if (a->result == RONDO_SUCCESS && spoil_offer) spoil_offer(&offer);
@@ -235,7 +243,7 @@ static void other_descriptor(rondo_offer *offer)
 static void test_spoilt(void **state)
 {
     (void)state;
-    check_refused(other_version, NULL, SLOT_BYTES, "rank 0 speaks version 3 of cuda_ipc links, this rank version 2");
+    check_refused(other_version, NULL, SLOT_BYTES, "rank 0 speaks version 4 of cuda_ipc links, this rank version 3");
     check_refused(one_byte_less, NULL, SLOT_BYTES, "rank 0 offers a cuda_ipc link in");
     check_refused(no_descriptors, NULL, SLOT_BYTES, "rank 0 offers a cuda_ipc link in");
     check_refused(other_token, NULL, SLOT_BYTES, "does not hold the token");
@@ -247,6 +255,81 @@ static void test_spoilt(void **state)
     if (set("no_fds"))
         check_refused(NULL, other_process, SLOT_BYTES, "rank 1 names GPU memory by its address, but is in");
     if (!set("no_fds")) check_refused(NULL, other_descriptor, SLOT_BYTES, "cuMemImportFromShareableHandle");
+}
+
+/* ---- In memory that is shared already ---- */
+
+static void beyond_the_memory(rondo_offer *offer)
+{
+    offer->data[32 + 5] = 1; /* of its place */
+}
+static void between_lines(rondo_offer *offer)
+{
+    offer->data[32] |= 8;
+}
+
+/* The slots lie where they shall, and to make the link takes no memory of a GPU and maps none. */
+static void check_lent(const rd_gpu_shared *there, const rd_gpu_shared *here, size_t at)
+{
+    static const char *const calls[] = {"cuMemCreate", "cuMemMap", "cuMemSetAccess", "cuMemAlloc", "cuMemsetD8Async"};
+    unsigned long asked = 0, asked_before = 0;
+    struct attempt a;
+    rondo_view views[2];
+    const rd_gpu_shared *shared[2] = {[RD_SENDER] = there, [RD_RECEIVER] = here};
+    for (size_t c = 0; c < sizeof calls / sizeof *calls; c++) asked_before += cudasim_calls(calls[c]);
+    memcpy(lent, shared, sizeof lent);
+    lent_at = at;
+    attempt_in(&a, SLOT_BYTES, NULL, NULL);
+    assert_int_equal(a.result, RONDO_SUCCESS);
+    for (size_t c = 0; c < sizeof calls / sizeof *calls; c++) asked += cudasim_calls(calls[c]);
+    assert_int_equal(asked, asked_before);
+    for (int side = 0; side < 2; side++) {
+        assert_int_equal(a.ends[side]->caps & (RONDO_LINK_DEVICE | RONDO_LINK_PACKETS), RONDO_LINK_DEVICE);
+        assert_int_equal(a.ends[side]->ops->view(a.ends[side], &views[side]), RONDO_LINK_OK);
+        assert_int_equal((uintptr_t)views[side].payloads, shared[side]->address + at);
+        assert_null(views[side].packets);
+    }
+    static unsigned char bytes[SLOT_BYTES], got[SLOT_BYTES];
+    link_fill(bytes, 3, SLOT_BYTES);
+    assert_int_equal(link_put(a.ends[RD_SENDER], 0, bytes, SLOT_BYTES), RONDO_LINK_OK);
+    assert_int_equal(link_get(a.ends[RD_RECEIVER], 0, got, SLOT_BYTES, link_signature(0)), RONDO_LINK_OK);
+    assert_memory_equal(bytes, got, SLOT_BYTES);
+    give_up(&a);
+}
+
+static void test_lent(void **state)
+{
+    (void)state;
+    rd_gpu_shared here, there;
+    rd_gpu_ticket ticket;
+    int fd;
+    if (set("p2p=none")) return;
+    begin_devices();
+    struct alive before = look();
+    unsigned ways = rd_gpu_shared_ways(0, true);
+    assert_int_equal(rd_gpu_shared_make(1, 3 * SLOTS * SLOT_BYTES, ways, &here, &ticket, &fd), RONDO_SUCCESS);
+    assert_int_equal(rd_gpu_shared_open(0, &ticket, fd, 1, &there), RONDO_SUCCESS);
+    check_lent(&there, &here, 0);
+    check_lent(&there, &here, 2 * SLOTS * SLOT_BYTES);
+    check_lent(&there, &here, here.bytes - SLOTS * SLOT_BYTES);
+    lent_at = here.bytes - SLOTS * SLOT_BYTES + 64;
+    check_refused(NULL, NULL, SLOT_BYTES, "do not lie in it");
+    lent_at = 8;
+    check_refused(NULL, NULL, SLOT_BYTES, "do not lie in it");
+    lent_at = 0;
+    check_refused(NULL, NULL, here.bytes, "do not lie in it");
+    check_refused(NULL, beyond_the_memory, SLOT_BYTES, "rank 1 names slots that do not lie in the GPU memory");
+    check_refused(NULL, between_lines, SLOT_BYTES, "rank 1 names slots that do not lie in the GPU memory");
+    check_refused(NULL, another_way, SLOT_BYTES, "rank 1 names slots that do not lie in the GPU memory");
+    lent[RD_SENDER] = NULL;
+    check_refused(NULL, NULL, SLOT_BYTES, "rank 0 does not know of the GPU memory");
+    lent[RD_SENDER] = &there, lent[RD_RECEIVER] = NULL;
+    check_refused(NULL, NULL, SLOT_BYTES, "have no way in common to share memory");
+    lent[RD_SENDER] = NULL;
+    rd_gpu_shared_close(&there);
+    rd_gpu_shared_close(&here);
+    if (fd >= 0) close(fd);
+    check_nothing_left(before);
 }
 
 /* ---- The end ---- */
@@ -379,6 +462,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(test_out_of_memory), cmocka_unit_test(test_driver_fails),
         cmocka_unit_test(test_spoilt),        cmocka_unit_test(test_close_orders),
         cmocka_unit_test(test_fork),          cmocka_unit_test(test_write_after_receiver_closed),
+        cmocka_unit_test(test_lent),
     };
     (void)argc;
     settings = on_each_cudasim(argv, all);

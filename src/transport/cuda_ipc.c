@@ -9,6 +9,9 @@
  * head as on every other link: a kernel that has polled the head has its line anyway, and one rule serves all.
  * Behind the payloads, in GPU memory, too, lies the room for packets, by which two kernels do without looking at heads.
  *
+ * The payloads may also be lent: a part of memory that the two ranks share already, without room for packets. Such a
+ * link can be made while kernels wait for one another, for it neither takes nor maps GPU memory.
+ *
  * Who frees what, and when. An end is closed when nothing of its rank moves slices any more: core waits for what the
  * GPU was given, also after a failure. The receiver's GPU memory goes back when both ends are closed, whichever goes
  * first: by descriptor the driver counts the mappings; otherwise the receiver's end waits in a list until the sender
@@ -30,7 +33,9 @@
 struct end {
     rd_mapped mapped;
     int device;
-    rd_gpu_shared payloads;
+    rd_gpu_shared payloads; /* lent: the address alone */
+    bool lent;
+    size_t lent_bytes; /* sender: of all that is shared, where the payloads' address points until it is told more */
     bool pinned;      /* the heads */
     struct end *next; /* of those that wait for their sender */
 };
@@ -38,7 +43,7 @@ struct end {
 struct wire_offer {
     rd_mapped_offer mapped;
     uint64_t process[2]; /* random, of the process */
-    uint32_t ways;       /* of rd_gpu_shared that the sender's GPU can go between processes, and within one */
+    uint32_t ways;       /* of rd_gpu_shared that the sender's GPU can go between processes, and within one; or LENT */
     uint32_t ways_within;
 };
 struct wire_answer {
@@ -46,6 +51,7 @@ struct wire_answer {
     uint64_t process[2];
 };
 enum { FD_PAYLOADS = RD_MAPPED_ANSWER_FDS };
+enum { LENT = 8 }; /* beside the ways of rd_gpu_shared; the ticket's address is where in the shared memory they lie */
 
 _Static_assert(sizeof(struct wire_offer) <= sizeof((rondo_offer *)0)->data, "an offer holds it");
 _Static_assert(sizeof(struct wire_answer) <= sizeof((rondo_offer *)0)->data, "an answer holds it");
@@ -87,7 +93,7 @@ static rondo_link_result ipc_view(rondo_link *link, rondo_view *view)
     rd_slots_view(link, view);
     view->payloads = (unsigned char *)(uintptr_t)end->payloads.address;
     view->payload_stride = link->slot_bytes;
-    view->packets = view->payloads + link->slots * link->slot_bytes;
+    view->packets = end->lent ? NULL : view->payloads + link->slots * link->slot_bytes;
     return RONDO_LINK_OK;
 }
 
@@ -136,7 +142,7 @@ static void free_waiting(void)
 static void close_end(rondo_link *link)
 {
     struct end *end = (struct end *)link;
-    if (end->mapped.slots.side == RD_SENDER || rd_gpu_shared_outlives(&end->payloads)) {
+    if (end->mapped.slots.side == RD_SENDER || end->lent || rd_gpu_shared_outlives(&end->payloads)) {
         rd_gpu_shared_close(&end->payloads); /* before the receiver hears of it, who may free them */
         rd_mapped_leave(&end->mapped);
         free_end(end);
@@ -166,7 +172,7 @@ static const rondo_link_ops ipc_ops = {
     .close = close_end,
 };
 static const rd_mapped_kind ipc_kind = {
-    .ops = &ipc_ops, .version = 2, .offer_bytes = sizeof(struct wire_offer), .heads_only = true};
+    .ops = &ipc_ops, .version = 3, .offer_bytes = sizeof(struct wire_offer), .heads_only = true};
 
 /* ---- Making a link ---- */
 
@@ -177,6 +183,7 @@ static rondo_result new_end(const rondo_link_spec *spec, struct end **end)
     *end = calloc(1, sizeof **end);
     if (!*end) return rd_fail(RONDO_SYSTEM_ERROR, "no memory for a link between ranks %d and %d", spec->me, spec->peer);
     (*end)->device = spec->device;
+    (*end)->lent = spec->shared != NULL;
     return RONDO_SUCCESS;
 }
 
@@ -184,7 +191,8 @@ static rondo_result new_end(const rondo_link_spec *spec, struct end **end)
 static rondo_result begin(struct end *end)
 {
     rondo_link *link = &end->mapped.slots.link;
-    link->caps = RONDO_LINK_SLOTS | RONDO_LINK_RETURN | RONDO_LINK_VIEW | RONDO_LINK_DEVICE | RONDO_LINK_PACKETS;
+    link->caps = RONDO_LINK_SLOTS | RONDO_LINK_RETURN | RONDO_LINK_VIEW | RONDO_LINK_DEVICE;
+    if (!end->lent) link->caps |= RONDO_LINK_PACKETS;
     rondo_result result = rd_gpu_pin(end->device, end->mapped.memory, end->mapped.bytes);
     if (result != RONDO_SUCCESS)
         return rd_fail(result, "the heads of a link with rank %d cannot be pinned: %s", link->peer, rd_last_error());
@@ -196,6 +204,13 @@ static rondo_result begin(struct end *end)
 static size_t payload_bytes(const rondo_link *link)
 {
     return link->slots * (link->slot_bytes + 2 * RONDO_PACKED_MOST);
+}
+
+/* Whether the slots of a link lie at `at` in shared memory of `bytes`. */
+static bool fit(const rondo_link *link, uint64_t at, size_t bytes)
+{
+    size_t slots = link->slots * link->slot_bytes;
+    return at % 64 == 0 && slots <= bytes && at <= bytes - slots;
 }
 
 static rondo_result ipc_offer(const rondo_link_spec *spec, rondo_link **sender, rondo_offer *offer)
@@ -210,11 +225,32 @@ static rondo_result ipc_offer(const rondo_link_spec *spec, rondo_link **sender, 
         rd_mapped_give_up(spec);
         return result;
     }
-    wire.ways = rd_gpu_shared_ways(spec->device, false);
-    wire.ways_within = rd_gpu_shared_ways(spec->device, true);
+    wire.ways = end->lent ? LENT : rd_gpu_shared_ways(spec->device, false);
+    wire.ways_within = end->lent ? LENT : rd_gpu_shared_ways(spec->device, true);
+    end->payloads.address = (uintptr_t)spec->shared;
+    end->lent_bytes = spec->shared_bytes;
     memcpy(offer->data + sizeof wire.mapped, (unsigned char *)&wire + sizeof wire.mapped,
            sizeof wire - sizeof wire.mapped);
     *sender = &end->mapped.slots.link;
+    return RONDO_SUCCESS;
+}
+
+/* The payloads in memory that is shared already, and in the answer where in it. */
+static rondo_result lend_payloads(struct end *end, const rondo_link_spec *spec, const struct wire_offer *wire,
+                                  rondo_offer *answer)
+{
+    const rondo_link *link = &end->mapped.slots.link;
+    struct wire_answer says = {.payloads = {.bytes = link->slots * link->slot_bytes, .way = LENT}};
+    if (!(wire->ways & LENT) || !fit(link, spec->shared_at, spec->shared_bytes))
+        return rd_fail(RONDO_INVALID_USAGE,
+                       "rank %d does not know of the GPU memory that this rank has for the link, or %u slots of %zu "
+                       "bytes do not lie in it",
+                       link->peer, link->slots, link->slot_bytes);
+    RD_TRY(rd_slots_process(says.process));
+    end->payloads.address = (uintptr_t)spec->shared + spec->shared_at;
+    says.payloads.where.address = spec->shared_at;
+    answer->bytes = sizeof says;
+    memcpy(answer->data, &says, sizeof says);
     return RONDO_SUCCESS;
 }
 
@@ -255,7 +291,7 @@ static rondo_result ipc_accept(const rondo_link_spec *spec, const rondo_offer *o
     }
     if ((result = rd_mapped_accept(&ipc_kind, spec, offer, &end->mapped, &made)) != RONDO_SUCCESS) goto free_end;
     memcpy(&wire, offer->data, sizeof wire);
-    result = make_payloads(end, &wire, &made);
+    result = end->lent ? lend_payloads(end, spec, &wire, &made) : make_payloads(end, &wire, &made);
     if (result == RONDO_SUCCESS) result = begin(end);
     if (result != RONDO_SUCCESS) goto leave;
     *answer = made;
@@ -278,6 +314,14 @@ static rondo_result open_payloads(struct end *end, const struct wire_answer *say
 {
     uint64_t process[2];
     int peer = end->mapped.slots.link.peer;
+    if (end->lent && (says->payloads.way != LENT ||
+                      !fit(&end->mapped.slots.link, says->payloads.where.address, end->lent_bytes)))
+        return rd_fail(RONDO_REMOTE_ERROR,
+                       "rank %d names slots that do not lie in the GPU memory which it shares with this rank", peer);
+    if (end->lent) {
+        end->payloads.address += says->payloads.where.address;
+        return RONDO_SUCCESS;
+    }
     RD_TRY(rd_slots_process(process));
     if (says->payloads.way == RD_GPU_BY_ADDRESS && memcmp(process, says->process, sizeof process))
         return rd_fail(RONDO_REMOTE_ERROR, "rank %d names GPU memory by its address, but is in another process", peer);
