@@ -36,6 +36,17 @@ expect "devices=2" 1 "cuda_ipc was asked for (RONDO_TRANSPORT), but rank [01] us
 expect "devices=2" 0 "shm was asked for" RONDO_TRANSPORT=shm
 expect "devices=2 p2p=none" 1 "RONDO_TRANSPORT=shm goes through host memory" HIDE=1
 
+# Links on demand: three ranks, and a place for one link into each.
+CUDASIM=devices=2 RONDO_GPU_LINKS=1 timeout 100 "$build/rondo" bench all_to_all -n 3 --device cuda -b 1K -e 1K --iters 2 --warmup 1 --check >"$log" 2>&1 || failed=1
+for text in "on demand: cuda_ipc, in GPU memory that it has ready for such links" \
+    "on demand: through host memory, since all places for links in this GPU's memory are taken (RONDO_GPU_LINKS is 1)" \
+    "on demand: shm, since"; do
+    grep -q "$text" "$log" && continue
+    echo "all-to-alls of 3 ranks should have said: $text"
+    cat "$log"
+    failed=1
+done
+
 # One of two goes step by step, since it has a trace; the other is a kernel, which rings nobody.
 trace=$(mktemp)
 trap 'rm -f "$log" "$trace"' EXIT

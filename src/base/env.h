@@ -25,6 +25,9 @@
             "links to use; auto: the best that reaches; loop: ranks that are threads of one process")                 \
     SETTING(gpu_peer, "RONDO_GPU_PEER", SWITCH, "1", 0, 1, NULL,                                                      \
             "whether ranks of a host reach one another's GPU memory, where they can; 0: they go through host memory")   \
+    SETTING(gpu_links, "RONDO_GPU_LINKS", NUMBER, "16", 0, 64, NULL,                                                  \
+            "links on demand (of messages, gathers, all-to-alls) into a rank that have slots in its GPU's memory, 256 " \
+            "KiB each, taken at the start; further ones go through host memory")                                      \
     SETTING(algo, "RONDO_ALGO", CHOICE, "auto", 0, 0, "auto|ring|flat|exchange|hier",                                          \
             "all-reduce algorithm; auto: flat where all ranks share a host, exchange up to 1 KiB (32 where they take "    \
             "turns), on several hosts hier (hierarchical) where a model says that it is faster, else ring")               \

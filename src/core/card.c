@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "boot/wire.h"
 #include "core/hello.h"
+#include "core/pool.h"
 #include "transport/transport.h"
 
 #include <stdio.h>
@@ -14,7 +15,7 @@
 /* rd_place has nine numbers, all of them 32 bits wide. */
 #define PLACE_WORDS (sizeof(rd_place) / sizeof(int32_t))
 #define LACK_BYTES  320 /* the words for what a rank lacks */
-#define CARD_BYTES  (9 * 4 + 8 + sizeof(rd_place) + RD_INTERFACES + RD_CONTACT_BYTES + 16)
+#define CARD_BYTES  (10 * 4 + 8 + sizeof(rd_place) + RD_INTERFACES + RD_CONTACT_BYTES + 16)
 
 /* ---- The bytes ---- */
 
@@ -23,7 +24,7 @@ static void pack(const rd_card *card, unsigned char bytes[CARD_BYTES])
     rd_writer w = {.at = bytes, .left = CARD_BYTES};
     const uint32_t words[] = {card->wire_version, card->channels, card->sockets,   card->transport,
                               card->algo,         card->numerics, card->flat_ranks, card->lacking,
-                              card->on_gpu};
+                              card->on_gpu,       card->gpu_links};
     int32_t place[PLACE_WORDS];
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) rd_write_u32(&w, words[i]);
     rd_write_u64(&w, card->slice_bytes);
@@ -39,7 +40,7 @@ static rondo_result unpack(rd_card *card, const unsigned char bytes[CARD_BYTES])
     rd_reader r = {.at = bytes, .left = CARD_BYTES};
     uint32_t *const words[] = {&card->wire_version, &card->channels, &card->sockets,   &card->transport,
                                &card->algo,         &card->numerics, &card->flat_ranks, &card->lacking,
-                               &card->on_gpu};
+                               &card->on_gpu,       &card->gpu_links};
     int32_t place[PLACE_WORDS] = {0};
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) *words[i] = rd_read_u32(&r);
     card->slice_bytes = rd_read_u64(&r);
@@ -64,6 +65,7 @@ static rondo_result make(const rondo_comm *comm, const rd_contact *contact, rd_c
                       .numerics = (uint32_t)s->numerics,
                       .flat_ranks = (uint32_t)s->flat_ranks,
                       .on_gpu = s->device >= 0,
+                      .gpu_links = rd_pool_places(s),
                       .slice_bytes = (uint64_t)s->slice_bytes,
                       .contact = *contact};
     card->lacking = rd_transports_lacking(rd_forced_transport(comm), why, LACK_BYTES);

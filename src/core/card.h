@@ -8,11 +8,12 @@
 #include "core/comm.h"
 #include "topo/ring.h"
 
-#define RD_LINK_VERSION 5
+#define RD_LINK_VERSION 6
 
 /* What a rank tells all others; its bytes: docs/wire.md. */
 typedef struct rd_card {
     uint32_t wire_version, channels, sockets, transport, algo, numerics, flat_ranks, lacking, on_gpu;
+    uint32_t gpu_links; /* places for links on demand in its GPU's memory */
     char gpu[16]; /* its uuid */
     uint64_t slice_bytes;
     rd_place place;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/device.h"
 #include "core/hierarchy.h"
+#include "core/pool.h"
 #include "core/scaled.h"
 
 #include "base/clock.h"
@@ -20,6 +21,7 @@ void rd_comm_discard(rondo_comm *comm)
     rd_comm_disconnect(comm);
     rd_hierarchy_close(comm);
     rd_links_close(comm);
+    rd_pool_close(comm);
     rd_scaled_forget(comm);
     rd_comm_close_device(comm);
     for (int lane = 0; lane < RD_LANES; lane++) free(comm->transfers[lane]);

@@ -12,6 +12,7 @@
  *   api.c      the collectives, each a description of the call and one line
  *   hello.c    the first bytes of a link
  *   links.c    links beyond the ring's neighbours, made on demand
+ *   pool.c     ... and the GPU memory for their slots
  *   stop.c     how a communicator ends, once
  *   scaled.c   operators made at run time
  *   memory.c   rondo_mem_alloc and registration
@@ -104,6 +105,7 @@ struct rondo_comm {
     struct rd_device *device; /* the GPU that this rank uses; NULL: none */
     struct rd_device *messenger; /* ... for messages: on a stream of their own, since a kernel that does a collective may
                                     wait for a rank that waits for a message of the same group */
+    struct rd_pool *pool;     /* GPU memory for links on demand; NULL: none */
     bool cuda;                /* somebody in this process uses GPUs: pointers are looked at */
     bool on_gpus;             /* some rank of this communicator uses one */
     bool fast;                /* partial sums of narrow types are rounded to the type at each hop of a ring */

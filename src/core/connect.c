@@ -10,6 +10,7 @@
 #include "core/card.h"
 #include "core/device.h"
 #include "core/hierarchy.h"
+#include "core/pool.h"
 
 #include "base/log.h"
 #include "base/sock.h"
@@ -93,6 +94,7 @@ static rondo_result make_edges(rd_connecting *c)
     edges.outs += of_hierarchy;
     edges.ins += of_hierarchy;
     rondo_result result = rd_edges_make(&edges);
+    if (result == RONDO_SUCCESS) result = rd_pool_open(&edges);
     free(edges.out);
     return result;
 }

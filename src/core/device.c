@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/device.h"
+#include "core/pool.h"
 
 #include "base/dtype.h"
 #include "base/log.h"
@@ -98,7 +99,9 @@ void rd_comm_close_link(rondo_comm *comm, rondo_link *link)
     size_t bytes;
     if (!link) return;
     if (comm->device && rd_link_memory(link, &base, &bytes)) rd_device_unpin(base);
+    int place = rd_pool_place_of(comm, link);
     link->ops->close(link);
+    rd_pool_give_back(comm, place);
 }
 
 /* ---- Where buffers lie ---- */
@@ -226,7 +229,8 @@ rondo_result rd_place_call(rondo_comm *comm, const rd_call *call)
     rd_staging *stage = &comm->stage[RD_LANE_COLLECTIVES];
     size_t sends, receives;
     stage->count = 0;
-    bool slots_on_gpu = op->plan.algo != RONDO_ALGO_PEERS && ring_has(comm, RONDO_LINK_DEVICE | RONDO_LINK_FAR);
+    bool slots_on_gpu =
+        op->plan.algo == RONDO_ALGO_PEERS ? rd_pool_any(comm) : ring_has(comm, RONDO_LINK_DEVICE | RONDO_LINK_FAR);
     bool by_gpu = call->send_on_gpu || call->recv_on_gpu || slots_on_gpu;
     op->engine = by_gpu ? rd_device_engine(comm->device) : NULL;
     if (!op->engine) return RONDO_SUCCESS;
@@ -241,6 +245,13 @@ rondo_result rd_place_call(rondo_comm *comm, const rd_call *call)
     return RONDO_SUCCESS;
 }
 
+/* The slots lie in GPU memory, or may do when there is a link. */
+static bool goes_by_gpu(const rondo_comm *comm, const rd_transfer *t)
+{
+    if (t->wire->link) return t->wire->link->caps & RONDO_LINK_DEVICE;
+    return t->sends ? rd_pool_out(comm, t->peer) : rd_pool_in(comm, t->peer);
+}
+
 rondo_result rd_place_messages(rondo_comm *comm, const rd_call *calls)
 {
     rd_op *op = &comm->messages;
@@ -250,10 +261,9 @@ rondo_result rd_place_messages(rondo_comm *comm, const rd_call *calls)
     stage->count = 0;
     for (int i = 0; i < op->transfer_count; i++) {
         const rd_call *call = &calls[op->transfers[i].step];
-        if (call->send_on_gpu || call->recv_on_gpu)
-            any = true;
-        else
-            plain += op->transfers[i].bytes + 64;
+        bool on_gpu = call->send_on_gpu || call->recv_on_gpu;
+        any = any || on_gpu || goes_by_gpu(comm, &op->transfers[i]);
+        if (!on_gpu) plain += op->transfers[i].bytes + 64;
     }
     op->engine = any ? rd_device_engine(comm->messenger) : NULL;
     if (!any || !plain) return RONDO_SUCCESS;

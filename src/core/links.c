@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "core/device.h"
 #include "core/hello.h"
+#include "core/pool.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -12,8 +13,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SLOTS        4
-#define SLOT_BYTES   65536  /* 256 KiB a link: N-1 of them are made for an all-to-all */
+#define SLOTS        RD_POOL_SLOTS
+#define SLOT_BYTES   RD_POOL_SLOT_BYTES /* 256 KiB a link: N-1 of them are made for an all-to-all */
 #define SOCKET_SLICE 131072 /* of links that have no slots of their own */
 #define MOST_SLOTS   64
 #define LOOK_S       0.05 /* how often a wait for a peer's answer looks whether the peer is stopped */
@@ -72,10 +73,14 @@ static rondo_result no_answer(const rondo_comm *comm, int peer)
 static rondo_result reach(rondo_comm *comm, rd_lane lane, int peer, int64_t deadline, const rondo_transport **transport,
                           int *fd)
 {
-    char why[256], lost[512] = "";
+    char why[256] = "cuda_ipc, in GPU memory that it has ready for such links", lost[512] = "";
     for (;;) {
-        *transport = rd_transport_choose((rondo_reach)comm->links.reach[peer], rd_forced_transport(comm),
-                                         comm->links.lacking[peer], why, sizeof why);
+        bool near = comm->links.reach[peer] != RONDO_REACH_NETWORK;
+        if (near && rd_pool_out(comm, peer))
+            *transport = &rd_transport_cuda_ipc;
+        else
+            *transport = rd_transport_choose((rondo_reach)comm->links.reach[peer], rd_forced_transport(comm),
+                                             comm->links.lacking[peer], why, sizeof why);
         if (!*transport)
             return rd_fail(lost[0] ? RONDO_REMOTE_ERROR : RONDO_INVALID_USAGE,
                            "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,
@@ -104,9 +109,9 @@ static rondo_result greet(int fd, const rondo_transport *transport, const rondo_
 }
 
 /* The peer's service thread answers within a moment, unless its process is stopped. */
-static rondo_result await_answer(rondo_comm *comm, int fd, int peer, rondo_offer *answer, int64_t deadline)
+static rondo_result await_answer(rondo_comm *comm, int fd, int peer, rd_link_hello *hello, rondo_offer *answer,
+                                 int64_t deadline)
 {
-    rd_link_hello hello;
     char name[256];
     for (bool warned = false;;) {
         int64_t look = rd_deadline(LOOK_S);
@@ -120,7 +125,7 @@ static rondo_result await_answer(rondo_comm *comm, int fd, int peer, rondo_offer
         rd_log(RD_LOG_WARN, "rank %d waits for a link to %s, which is stopped (SIGSTOP, or a debugger)", comm->rank,
                name);
     }
-    return rd_hello_recv(fd, &hello, answer, rd_deadline(ANSWER_S));
+    return rd_hello_recv(fd, hello, answer, rd_deadline(ANSWER_S));
 }
 
 /* The connection often hears of a peer's end first; the control plane knows who ended and how. */
@@ -140,35 +145,57 @@ static rondo_result reason_why(rondo_comm *comm, int peer, rondo_result result)
     return rd_fail(result, "no link from rank %d to %s: %s", comm->rank, name, own);
 }
 
-rondo_result rd_links_make(rondo_comm *comm, rd_lane lane, int peer, int64_t deadline)
+/* Over a connection to the peer, which it takes over. RONDO_SUCCESS and no link: the peer has no place left for one by
+ * this transport. */
+static rondo_result make_by(rondo_comm *comm, const rondo_transport *transport, int fd, rondo_link_spec *spec,
+                            int64_t deadline, rondo_link **made)
 {
-    rd_wire *wire = rd_links_out(&comm->links, comm->size, lane, peer);
-    const rondo_transport *transport;
     rondo_offer offer = {0}, answer = {0};
+    rd_link_hello hello = {.slots = 0};
     rondo_link *link;
-    int fd;
-    if (wire->link) return RONDO_SUCCESS;
-    RD_TRY(reach(comm, lane, peer, deadline, &transport, &fd));
-    rondo_link_spec spec = {.me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = SLOTS, .device = -1};
-    spec.slot_bytes = transport->reach == RONDO_REACH_NETWORK ? SOCKET_SLICE : SLOT_BYTES;
-    if (transport->sockets) spec.sockets[spec.socket_count++] = fd;
-    rondo_result result = transport->offer(&spec, &link, &offer);
+    if (transport->sockets) spec->sockets[spec->socket_count++] = fd;
+    rondo_result result = transport->offer(spec, &link, &offer);
     if (result != RONDO_SUCCESS) {
         if (!transport->sockets) close(fd);
         return result;
     }
-    result = greet(fd, transport, &spec, &offer, deadline);
+    result = greet(fd, transport, spec, &offer, deadline);
     rd_offer_close(&offer);
-    if (result == RONDO_SUCCESS) result = await_answer(comm, fd, peer, &answer, deadline);
+    if (result == RONDO_SUCCESS) result = await_answer(comm, fd, spec->peer, &hello, &answer, deadline);
+    if (result == RONDO_SUCCESS && !hello.slots) {
+        rd_offer_close(&answer);
+        if (!transport->sockets) close(fd);
+        link->ops->close(link);
+        return RONDO_SUCCESS;
+    }
     if (result == RONDO_SUCCESS) result = transport->complete(link, &answer);
     if (!transport->sockets) close(fd);
     if (result == RONDO_SUCCESS) result = rd_comm_adopt_link(comm, &link, RD_SENDER, false);
     if (result == RONDO_SUCCESS) {
-        wire->link = link;
+        *made = link;
         return RONDO_SUCCESS;
     }
     link->ops->close(link);
-    return result == RONDO_TIMEOUT ? result : reason_why(comm, peer, result);
+    return result == RONDO_TIMEOUT ? result : reason_why(comm, spec->peer, result);
+}
+
+rondo_result rd_links_make(rondo_comm *comm, rd_lane lane, int peer, int64_t deadline)
+{
+    rd_wire *wire = rd_links_out(&comm->links, comm->size, lane, peer);
+    while (!wire->link) {
+        const rondo_transport *transport;
+        int fd;
+        RD_TRY(reach(comm, lane, peer, deadline, &transport, &fd));
+        rondo_link_spec spec = {.me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = SLOTS, .device = -1};
+        spec.slot_bytes = transport->reach == RONDO_REACH_NETWORK ? SOCKET_SLICE : SLOT_BYTES;
+        bool lent = transport == &rd_transport_cuda_ipc && rd_pool_lend_out(comm, &spec);
+        RD_TRY(make_by(comm, transport, fd, &spec, deadline, &wire->link));
+        if (wire->link) break;
+        if (!lent)
+            return rd_fail(RONDO_REMOTE_ERROR, "rank %d answers a link by %s with no slots", peer, transport->name);
+        rd_pool_exhausted(comm, peer);
+    }
+    return RONDO_SUCCESS;
 }
 
 /* ---- The receiving end ---- */
@@ -185,7 +212,22 @@ static rondo_result check(const rd_link_hello *hello, int peer, const rondo_tran
     return RONDO_SUCCESS;
 }
 
-/* Takes over fd and the offer's descriptors. */
+/* All places in this rank's GPU memory are taken. The peer hears of no slots, and comes again for some in host memory.
+ */
+static rondo_result refuse(rondo_comm *comm, int fd, const rondo_link_spec *spec)
+{
+    const rondo_link_spec none = {.slot_bytes = spec->slot_bytes};
+    const rondo_offer nothing = {0};
+    rd_log(RD_LOG_INFO,
+           "rank %d <- rank %d, on demand: through host memory, since all places for links in this GPU's memory are "
+           "taken (RONDO_GPU_LINKS is %ld)",
+           comm->rank, spec->peer, comm->settings.gpu_links);
+    rondo_result result = rd_hello_send(fd, &rd_transport_cuda_ipc, &none, &nothing, rd_now());
+    close(fd);
+    return result;
+}
+
+/* Takes over fd and the offer's descriptors. RONDO_SUCCESS and no link: there was no place for it. */
 static rondo_result accept_link(rondo_comm *comm, int peer, int fd, const rd_greeting *greeting, rondo_link **link)
 {
     const rondo_transport *transport;
@@ -204,8 +246,14 @@ static rondo_result accept_link(rondo_comm *comm, int peer, int fd, const rd_gre
     rondo_link_spec spec = {
         .me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = hello.slots, .slot_bytes = hello.slot_bytes, .device = -1};
     if (transport->sockets) spec.sockets[spec.socket_count++] = fd;
+    if (transport == &rd_transport_cuda_ipc && !rd_pool_lend_in(comm, &spec)) {
+        rd_offer_close(&offer);
+        return refuse(comm, fd, &spec);
+    }
+    int place = spec.shared ? (int)(spec.shared_at / (SLOTS * SLOT_BYTES)) : -1;
     result = transport->accept(&spec, &offer, link, &answer);
     if (result != RONDO_SUCCESS) {
+        rd_pool_give_back(comm, place);
         if (!transport->sockets) close(fd);
         return result;
     }
@@ -213,7 +261,11 @@ static rondo_result accept_link(rondo_comm *comm, int peer, int fd, const rd_gre
     rd_offer_close(&answer);
     if (!transport->sockets) close(fd);
     if (result == RONDO_SUCCESS) result = rd_comm_adopt_link(comm, link, RD_RECEIVER, false);
-    if (result != RONDO_SUCCESS) (*link)->ops->close(*link);
+    if (result != RONDO_SUCCESS) {
+        (*link)->ops->close(*link);
+        rd_pool_give_back(comm, place);
+        *link = NULL;
+    }
     return result;
 }
 
@@ -230,6 +282,7 @@ void rd_links_greeted(void *context, int peer, int index, int fd, const rd_greet
         rd_log(RD_LOG_WARN, "rank %d: no link from rank %d: %s", comm->rank, peer, rd_last_error());
         return;
     }
+    if (!link) return;
     rd_comm_close_link(comm, atomic_exchange(&comm->links.arrived[index * comm->size + peer], link));
     atomic_store(&comm->woken, 1);
     rd_bell_ring(&comm->bell);
