@@ -5,7 +5,7 @@
 #include "test.h"
 
 #include "base/status.h"
-#include "topo/ring.h"
+#include "topo/nics.h"
 
 #include <time.h>
 
@@ -159,6 +159,39 @@ static void cards_that_do_not_serve_are_left_out(void **state)
     rd_rings_free(&rings);
 }
 
+/* One ring has one card: of equal ones that which some rank is near to. More rings take the others as well. */
+static void one_ring_takes_the_nearest_of_equal_cards(void **state)
+{
+    (void)state;
+    rd_place places[2];
+    static rd_around around[2];
+    rd_rings rings;
+    int32_t nic, nic_there;
+    for (int r = 0; r < 2; r++) {
+        places[r] = bound_to(r, 1, 4);
+        around[r] = (rd_around){.gpu = RD_NO_GPU, .nics = 3};
+        for (int k = 0; k < 3; k++) around[r].nic[k] = card("", 100000, 1, k == 2 ? RD_LINK_PCI_SWITCH : RD_LINK_PCI_HOST);
+    }
+    assert_int_equal(rings_of(&rings, places, around, 2, 1), RONDO_SUCCESS);
+    for (int h = 0; h < 2; h++) assert_true(leaving(&rings, 0, places, h)->nic == 2 && leaving(&rings, 0, places, h)->nic_there == 2);
+    rd_rings_free(&rings);
+    assert_int_equal(rings_of(&rings, places, around, 2, 0), RONDO_SUCCESS);
+    assert_int_equal(rings.channels, 3);
+    for (int c = 0; c < 3; c++) assert_int_equal(leaving(&rings, c, places, 0)->nic, (c + 2) % 3);
+    rd_rings_free(&rings);
+    rd_nics_pair(&around[0], &around[1], &nic, &nic_there);
+    assert_true(nic == 2 && nic_there == 2);
+    around[0].nic[2].networks[0] = 2; /* reaches none there */
+    rd_nics_pair(&around[0], &around[1], &nic, &nic_there);
+    assert_true(nic == 0 && nic_there == 0); /* one rail before the nearer card of another */
+    around[1].nic[2].mbit = 200000;
+    rd_nics_pair(&around[1], &around[0], &nic, &nic_there);
+    assert_true(nic == 0 && nic_there == 0); /* it is as fast as its slower end */
+    for (int k = 0; k < 3; k++) around[1].nic[k].networks[0] = 7;
+    rd_nics_pair(&around[0], &around[1], &nic, &nic_there);
+    assert_true(nic == -1 && nic_there == -1);
+}
+
 /* Four hosts, of which 0 and 2, 1 and 3 share the fast network: the ring takes it where it can. */
 static void hosts_are_ordered_by_what_joins_them(void **state)
 {
@@ -262,6 +295,7 @@ int main(void)
         cmocka_unit_test(without_devices_it_is_the_order_of_places),
         cmocka_unit_test(each_ring_has_its_rail),
         cmocka_unit_test(cards_that_do_not_serve_are_left_out),
+        cmocka_unit_test(one_ring_takes_the_nearest_of_equal_cards),
         cmocka_unit_test(hosts_are_ordered_by_what_joins_them),
         cmocka_unit_test(further_rings_take_other_links),
         cmocka_unit_test(a_thousand_ranks_take_less_than_a_second),

@@ -7,6 +7,7 @@
  * order:
  *   - the card by which the ring came into the host: each ring keeps to one rail where it can
  *   - rail-aligned, cards at the same place among those of their host: switches are wired that way
+ *   - the ones that have ranks near them
  *   - the first ones
  */
 #include "topo/nics.h"
@@ -43,6 +44,14 @@ static int sharers(const rd_around *around, const int *users, int i)
     return sum;
 }
 
+void rd_nics_count_rank(rd_nic_use *use, const rd_around *around)
+{
+    for (int i = 0; i < around->nics; i++) {
+        uint32_t cost = rd_link_cost(around->nic[i].link, 1) + 1; /* 0 is what is not known */
+        if (!use->nearest[i] || cost < use->nearest[i]) use->nearest[i] = cost;
+    }
+}
+
 /* The cost of a card with one ring more. */
 static uint64_t load(const rd_around *around, const int *users, int i)
 {
@@ -52,17 +61,19 @@ static uint64_t load(const rd_around *around, const int *users, int i)
 void rd_nics_choose(const rd_around *here, rd_nic_use *use_here, const rd_around *there, rd_nic_use *use_there,
                     int entered, int32_t *nic, int32_t *nic_there)
 {
-    uint64_t lightest = UINT64_MAX;
+    uint64_t lightest = UINT64_MAX, shortest = 0;
     int best = -1, best_there = -1, rank = 0;
     for (int i = 0; i < here->nics; i++) {
         for (int j = 0; j < there->nics; j++) {
             if (!reach(&here->nic[i], &there->nic[j])) continue;
             uint64_t out = load(here, use_here->out, i), in = load(there, use_there->in, j);
-            uint64_t more = out > in ? out : in;
+            uint64_t more = out > in ? out : in, way = (uint64_t)use_here->nearest[i] + use_there->nearest[j];
             int wish = 2 * (i == entered) + (i == j);
-            if (more > lightest || (more == lightest && wish <= rank)) continue;
+            if (more > lightest || (more == lightest && wish < rank)) continue;
+            if (more == lightest && wish == rank && way >= shortest) continue;
             lightest = more;
             rank = wish;
+            shortest = way;
             best = i;
             best_there = j;
         }
@@ -72,6 +83,14 @@ void rd_nics_choose(const rd_around *here, rd_nic_use *use_here, const rd_around
     if (best < 0) return;
     use_here->out[best]++;
     use_there->in[best_there]++;
+}
+
+void rd_nics_pair(const rd_around *here, const rd_around *there, int32_t *nic, int32_t *nic_there)
+{
+    rd_nic_use use_here = {0}, use_there = {0};
+    rd_nics_count_rank(&use_here, here);
+    rd_nics_count_rank(&use_there, there);
+    rd_nics_choose(here, &use_here, there, &use_there, -1, nic, nic_there);
 }
 
 /* The fastest pair: of the slower of its two cards. */
@@ -92,7 +111,7 @@ static uint32_t fastest(const rd_around *here, const rd_around *there)
  * fast as the fastest. */
 int rd_nics_rings(const rd_around *here, const rd_around *there)
 {
-    rd_nic_use out = {{0}, {0}}, in = {{0}, {0}};
+    rd_nic_use out = {0}, in = {0};
     uint32_t needed = fastest(here, there);
     int rings = 0;
     for (; rings < RD_MAX_RINGS; rings++) {

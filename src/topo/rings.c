@@ -107,7 +107,11 @@ static rondo_result find_hosts(maker *m)
     }
     free(pairs);
     qsort(m->host, (size_t)m->hosts, sizeof *m->host, by_first_rank);
-    for (int h = 0; h < m->hosts; h++) m->host[h].around = around_of(m, m->host[h].ranks[0]);
+    for (int h = 0; h < m->hosts; h++) {
+        host *one = &m->host[h];
+        one->around = around_of(m, one->ranks[0]);
+        for (int i = 0; i < one->count && m->around; i++) rd_nics_count_rank(&one->use, around_of(m, one->ranks[i]));
+    }
     return RONDO_SUCCESS;
 }
 
