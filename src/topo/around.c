@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void tell_nic(const rd_machine *machine, const rd_place *place, int gpu, int nic, rd_nic *told)
+static void tell_card(const rd_machine *machine, const rd_place *place, int gpu, int nic, rd_nic *told)
 {
     const rd_peripheral *seen = &machine->nics[nic].seen;
     told->mbit = seen->mbit;
@@ -28,28 +28,38 @@ void rd_around_of(const rd_machine *machine, const rd_place *place, int gpu, rd_
             (rd_way){.bus = machine->gpus[i].seen.bus,
                      .link = gpu < 0 ? rd_place_gpu_link(machine, place, i) : rd_gpu_link(machine, gpu, i)};
     for (int i = 0; i < machine->nic_count && i < RD_MAX_NICS; i++)
-        tell_nic(machine, place, gpu, i, &around->nic[around->nics++]);
+        tell_card(machine, place, gpu, i, &around->nic[around->nics++]);
 }
 
+/* By its interface or its OpenFabrics device. */
 static int nic_named(const rd_machine *machine, const char *name)
 {
-    for (int i = 0; i < machine->nic_count; i++)
-        if (strcmp(machine->nics[i].seen.name, name) == 0) return i;
+    for (int i = 0; i < machine->nic_count && *name; i++) {
+        const rd_peripheral *seen = &machine->nics[i].seen;
+        if (strcmp(seen->name, name) == 0 || strncmp(seen->verbs, name, sizeof seen->verbs - 1) == 0) return i;
+    }
     return -1;
 }
 
-/* One of software is as near as the card that it lies upon. If there is none, it is memory, and near to all. */
+bool rd_nic_tell(const rd_machine *machine, const rd_place *place, int gpu, const char *device, const char *interface,
+                 rd_nic *told)
+{
+    char under[16];
+    int nic = device ? nic_named(machine, device) : -1;
+    if (nic < 0) nic = nic_named(machine, interface);
+    if (nic < 0 && rd_nic_lower(interface, under)) nic = nic_named(machine, under);
+    told->link = rd_link_of(RD_LINK_SELF);
+    if (nic >= 0) tell_card(machine, place, gpu, nic, told);
+    return nic >= 0;
+}
+
 static void tell_interface(const rd_machine *machine, const rd_place *place, int gpu, const char *name, rd_nic *told)
 {
     rd_peripheral here = {.up = true};
-    char under[16];
-    int nic = nic_named(machine, name);
-    told->link = rd_link_of(RD_LINK_SELF);
-    if (nic < 0 && rd_nic_lower(name, under)) nic = nic_named(machine, under);
-    if (nic >= 0) tell_nic(machine, place, gpu, nic, told);
+    bool known = rd_nic_tell(machine, place, gpu, NULL, name, told);
     snprintf(here.name, sizeof here.name, "%s", name);
     rd_nic_ask_kernel(&here, 1);
-    if (nic < 0 || here.mbit) told->mbit = here.mbit;
+    if (!known || here.mbit) told->mbit = here.mbit;
     told->up = here.up;
     snprintf(told->name, sizeof told->name, "%s", name);
 }

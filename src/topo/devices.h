@@ -8,6 +8,7 @@
  *   nvml.c     ... and NVIDIA's management library of their links
  *   ways.c     the link between two devices, or a rank and a device
  *   around.c   what a rank tells of all that
+ *   rails.c    ... of RDMA ports (rails.h)
  */
 #ifndef RD_TOPO_DEVICES_H
 #define RD_TOPO_DEVICES_H

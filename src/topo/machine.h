@@ -68,6 +68,13 @@ void rd_machine_sort_gpus(rd_machine *machine);
 /* What the CUDA driver of this process says, if it is loaded. */
 rondo_result rd_machine_ask_driver(rd_machine *machine);
 
+/* ---- around.c ---- */
+
+/* What a rank at this place, or on this GPU (-1: none), tells of an OpenFabrics device (NULL) or else of an interface. One
+ * of software is as near as the card that it lies upon. Of what lies upon none: false; it is memory, and near to all. */
+bool rd_nic_tell(const rd_machine *machine, const rd_place *place, int gpu, const char *device, const char *interface,
+                 rd_nic *told);
+
 /* ---- fabric.c ---- */
 
 /* Room for links between GPUs, all without any. */
