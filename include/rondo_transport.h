@@ -281,6 +281,8 @@ typedef struct rondo_link_spec {
                            at both ends. Now the link's to close, also where offer or accept fail. Offer and answer still
                            go over the first: it is read and written from complete on, or the receiver's first call */
     int sockets[8];
+    const char *port;   /* for transports over RDMA: the port of this rank's that the link shall take, "mlx5_0:1"; NULL:
+                           none is named */
 } rondo_link_spec;
 
 /* How far a transport reaches. */

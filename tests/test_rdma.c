@@ -92,16 +92,21 @@ static int remove_machine(void **state)
 static rd_rdma_port list[RD_RDMA_PORTS];
 static char why[400];
 
-/* The name of what would be used over `netdev`; "" when nothing would. */
-static const char *chosen(const char *filter, const char *netdev, int *gid)
+/* The name of what would be used where the communicator names a port, over `netdev`; "" when nothing would. */
+static const char *chosen_by(const char *filter, const char *named, const char *netdev, int *gid)
 {
     rd_settings settings = {.rdma_device = filter};
     int count;
     assert_int_equal(rd_rdma_list(root, &settings, list, RD_RDMA_PORTS, &count), RONDO_SUCCESS);
     assert_int_equal(count, 5);
-    const rd_rdma_port *port = rd_rdma_choose(list, count, netdev, why, sizeof why);
+    const rd_rdma_port *port = rd_rdma_choose(list, count, named, netdev, why, sizeof why);
     if (port && gid) *gid = port->gids[port->gid].index;
     return port ? port->device : "";
+}
+
+static const char *chosen(const char *filter, const char *netdev, int *gid)
+{
+    return chosen_by(filter, NULL, netdev, gid);
 }
 
 static void test_choice(void **state)
@@ -114,6 +119,11 @@ static void test_choice(void **state)
     assert_non_null(strstr(why, "carries the connection"));
     assert_string_equal(chosen(NULL, "eth9", NULL), "mlx5_0");
     assert_string_equal(chosen("mlx5_1", "eth0", NULL), "mlx5_1");
+    assert_string_equal(chosen_by(NULL, "mlx5_4:1", "eth0", NULL), "mlx5_4"); /* before that of the connection */
+    assert_non_null(strstr(why, "by speed and distance"));
+    assert_string_equal(chosen_by(NULL, "mlx5_4:2", "eth1", NULL), "mlx5_1"); /* there is no such port */
+    assert_string_equal(chosen_by(NULL, "mlx5_2:1", "eth1", NULL), "mlx5_1"); /* it is down */
+    assert_string_equal(chosen_by("^mlx5_4", "mlx5_4:1", "eth1", NULL), "mlx5_1");
     assert_string_equal(chosen("=mlx5_4:1", NULL, &gid), "mlx5_4"); /* by LID */
     assert_int_equal(gid, 0);
     assert_string_equal(chosen("^=mlx5_0", NULL, NULL), "mlx5_1");
@@ -132,7 +142,7 @@ static void test_nothing(void **state)
     int count = 7;
     assert_int_equal(rd_rdma_list("/nowhere", &settings, list, RD_RDMA_PORTS, &count), RONDO_SUCCESS);
     assert_int_equal(count, 0);
-    assert_null(rd_rdma_choose(list, 0, NULL, why, sizeof why));
+    assert_null(rd_rdma_choose(list, 0, NULL, NULL, why, sizeof why));
     assert_non_null(strstr(why, "no RDMA device"));
 }
 

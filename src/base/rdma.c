@@ -151,7 +151,7 @@ static rondo_result judge(rd_rdma_port *port, const rd_filter *filter, const rd_
 static void read_port(const char *sysfs, const char *device, int number, rd_rdma_port *port)
 {
     char text[256];
-    *port = (rd_rdma_port){.port = number, .gid = -1, .numa = -1};
+    *port = (rd_rdma_port){.port = number, .gid = -1};
     snprintf(port->device, sizeof port->device, "%.*s", (int)sizeof port->device - 1, device);
     read_line(text, sizeof text, "%s/%s/ports/%d/link_layer", sysfs, device, number);
     port->ethernet = strcmp(text, "InfiniBand") != 0;
@@ -163,7 +163,6 @@ static void read_port(const char *sysfs, const char *device, int number, rd_rdma
     if (read_line(text, sizeof text, "%s/%s/ports/%d/lid", sysfs, device, number)) port->lid = (int)strtol(text, NULL, 0);
     snprintf(text, sizeof text, "%s/%.64s/device", sysfs, device);
     port->software = access(text, F_OK) != 0;
-    if (read_line(text, sizeof text, "%s/%s/device/numa_node", sysfs, device)) port->numa = atoi(text);
     port->near = !read_line(text, sizeof text, "%s/%s/device/local_cpulist", sysfs, device) || is_near(text);
     read_gids(sysfs, port);
 }
@@ -204,22 +203,33 @@ rondo_result rd_rdma_list(const char *sysfs, const rd_settings *settings, rd_rdm
     return RONDO_SUCCESS;
 }
 
-const rd_rdma_port *rd_rdma_choose(const rd_rdma_port *list, int count, const char *netdev, char *why, size_t bytes)
+static bool has_name(const rd_rdma_port *port, const char *name)
+{
+    char own[RD_RDMA_NAME + 8];
+    snprintf(own, sizeof own, "%s:%d", port->device, port->port);
+    return !strcmp(own, name);
+}
+
+const rd_rdma_port *rd_rdma_choose(const rd_rdma_port *list, int count, const char *named, const char *netdev, char *why,
+                                   size_t bytes)
 {
     const rd_rdma_port *best = NULL;
-    int most = -1;
+    int most = -1, usable = 0;
     for (int i = 0; i < count; i++) {
         const rd_rdma_port *port = &list[i];
         if (*port->unusable) continue;
+        usable++;
         bool same = netdev && port->gid >= 0 && !strcmp(port->gids[port->gid].netdev, netdev);
-        int score = 2 * same + port->near;
+        int score = 4 * (named && has_name(port, named)) + 2 * same + port->near;
         if (score <= most) continue;
         best = port;
         most = score;
     }
     if (best)
         snprintf(why, bytes, "%s port %d, %s", best->device, best->port,
-                 most >= 2     ? "whose network device carries the connection"
+                 usable == 1   ? best->named ? "since RONDO_RDMA_DEVICE asks for it" : "the only one that can be used"
+                 : most >= 4   ? "the best by speed and distance"
+                 : most >= 2   ? "whose network device carries the connection"
                  : best->named ? "since RONDO_RDMA_DEVICE asks for it"
                  : most == 1   ? "the first one near this thread's processors"
                                : "the first usable one");

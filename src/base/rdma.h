@@ -40,9 +40,8 @@ typedef struct rd_rdma_port {
     char state[24];
     char rate[40];
     int lid;
-    int numa;      /* -1: not known, or the machine has one node */
     bool software; /* nothing but the kernel is behind it: Soft-RoCE, or iWARP in software */
-    bool near;     /* the calling thread may run on a processing unit of that node */
+    bool near;     /* the calling thread may run on a processing unit that the kernel calls local to it */
     bool named;    /* RONDO_RDMA_DEVICE asks for it */
     int gid;       /* in gids: the one that links would use; -1: none */
     int gid_count;
@@ -53,9 +52,10 @@ typedef struct rd_rdma_port {
 /* Every port of every device, by name; `sysfs`: RD_RDMA_SYSFS, but for tests. *count may be 0. */
 rondo_result rd_rdma_list(const char *sysfs, const rd_settings *settings, rd_rdma_port *list, int room, int *count);
 
-/* The port that a link over network device `netdev` would use (NULL: over any): that device's own, else one near this
- * thread, else the first. NULL when there is none. `why` gets a sentence either way. */
-const rd_rdma_port *rd_rdma_choose(const rd_rdma_port *list, int count, const char *netdev, char *why, size_t bytes);
+/* The port that a link would use: the one that is named ("mlx5_0:1"; NULL: none is), else that of network device `netdev`
+ * (NULL: any), else one near this thread, else the first. NULL when there is none. `why` gets a sentence either way. */
+const rd_rdma_port *rd_rdma_choose(const rd_rdma_port *list, int count, const char *named, const char *netdev, char *why,
+                                   size_t bytes);
 
 /* What a setting says for one device: "3" for all, or "mlx5_0=3,mlx5_1=5". *value stays when it says nothing. */
 rondo_result rd_rdma_number(const char *name, const char *text, const char *device, long least, long most, long *value);

@@ -3,7 +3,6 @@
 
 #include "base/gpu.h"
 #include "base/log.h"
-#include "boot/wire.h"
 #include "core/hello.h"
 #include "core/pool.h"
 #include "transport/transport.h"
@@ -221,10 +220,14 @@ static void take_rings(rondo_comm *comm, const rd_card *cards, const rd_around *
         for (int i = 0; i < n; i++) {
             const rd_hop *hop = &rings->hops[ch * n + i];
             comm->order[ch * n + i] = hop->from;
-            if (hop->to == comm->rank) near->previous[ch] = hop->from;
+            bool known = around && hop->nic >= 0, by_rail = known && comm->links.on_rails;
+            if (hop->to == comm->rank) {
+                near->previous[ch] = hop->from;
+                near->rail_in[ch] = by_rail ? hop->nic_there : comm->links.rail[hop->from];
+            }
             if (hop->from != comm->rank) continue;
-            bool known = around && hop->nic >= 0;
             near->next[ch] = hop->to;
+            near->rail_out[ch] = by_rail ? hop->nic : comm->links.rail[hop->to];
             near->network[ch] =
                 rd_cards_network(&cards[hop->from], known ? &around[hop->from].nic[hop->nic] : NULL, &cards[hop->to],
                                  known ? &around[hop->to].nic[hop->nic_there] : NULL, ch);
@@ -259,6 +262,7 @@ rondo_result rd_cards_order_rings(rondo_comm *comm, rd_table *table, rd_card *ca
     }
     if (!one_host || gpus) result = rd_cards_around(cards, places, n, &around);
     if (result == RONDO_SUCCESS && gpus) result = rd_cards_ways(comm, table, cards, around, deadline);
+    if (result == RONDO_SUCCESS) result = rd_cards_rails(comm, table, cards, places, one_host ? NULL : around, deadline);
     rd_told told = {.ranks = n, .places = places, .around = around};
     if (result == RONDO_SUCCESS) result = rd_rings_make(&rings, &told, comm->wiring.channels);
     if (result == RONDO_SUCCESS) {

@@ -56,11 +56,12 @@ static rd_wire *wire_in(rondo_comm *comm, int peer, int channel)
     return &comm->in[channel * comm->size + peer];
 }
 
-static rd_edge ring_edge(const rd_connecting *c, int peer, int channel, rd_wire *wire)
+static rd_edge ring_edge(const rd_connecting *c, int peer, int channel, int rail, rd_wire *wire)
 {
     return (rd_edge){.peer = peer,
                      .index = channel,
                      .network = c->near.network[channel],
+                     .rail = rail,
                      .slots = RING_SLOTS,
                      .slot_bytes = c->comm->wiring.slice_bytes,
                      .wire = wire};
@@ -69,7 +70,7 @@ static rd_edge ring_edge(const rd_connecting *c, int peer, int channel, rd_wire 
 /* With a neighbour on the first ring, flat shares the ring's link. */
 static rd_edge flat_edge(const rd_connecting *c, int peer, rd_wire *wire)
 {
-    return (rd_edge){.peer = peer, .slots = FLAT_SLOTS, .slot_bytes = c->flat_bytes, .wire = wire};
+    return (rd_edge){.peer = peer, .rail = -1, .slots = FLAT_SLOTS, .slot_bytes = c->flat_bytes, .wire = wire};
 }
 
 static rondo_result make_edges(rd_connecting *c)
@@ -82,8 +83,8 @@ static rondo_result make_edges(rd_connecting *c)
     edges.in = edges.out + most;
     for (int ch = 0; ch < comm->wiring.channels; ch++) {
         int next = c->near.next[ch], previous = c->near.previous[ch];
-        edges.out[edges.outs++] = ring_edge(c, next, ch, wire_out(comm, next, ch));
-        edges.in[edges.ins++] = ring_edge(c, previous, ch, wire_in(comm, previous, ch));
+        edges.out[edges.outs++] = ring_edge(c, next, ch, c->near.rail_out[ch], wire_out(comm, next, ch));
+        edges.in[edges.ins++] = ring_edge(c, previous, ch, c->near.rail_in[ch], wire_in(comm, previous, ch));
     }
     for (int away = 1; c->flat && away < comm->size; away++) {
         int peer = (comm->rank + away) % comm->size;

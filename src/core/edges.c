@@ -83,7 +83,8 @@ static rondo_link_spec spec_for(const rd_edges *c, const rd_edge *edge)
                              .bell = &c->comm->bell,
                              .device = c->comm->device ? rd_device_ordinal(c->comm->device) : -1,
                              .slots = edge->slots,
-                             .slot_bytes = edge->slot_bytes};
+                             .slot_bytes = edge->slot_bytes,
+                             .port = rd_links_port(&c->comm->links, edge->rail)};
 }
 
 /* The further sockets of a link whose first one is spec->sockets[0]; on failure all of them are closed. */

@@ -13,6 +13,7 @@ typedef struct rd_edge {
     int peer;
     int index;    /* by which both ends name it */
     int network;  /* of those that the two hosts share, the one to try first */
+    int rail;     /* this rank's RDMA port; -1: none is named */
     uint32_t slots;
     size_t slot_bytes;
     rd_wire *wire;

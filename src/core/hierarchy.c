@@ -158,8 +158,10 @@ int rd_hierarchy_edges(rondo_comm *comm, rd_edge *out, rd_edge *in)
                             .slot_bytes = comm->wiring.slice_bytes};
             out[count] = in[count] = edge;
             out[count].peer = along(comm, stage, 1);
+            out[count].rail = comm->links.rail[out[count].peer];
             out[count].wire = &h->out[stage][ch];
             in[count].peer = along(comm, stage, -1);
+            in[count].rail = comm->links.rail[in[count].peer];
             in[count++].wire = &h->in[stage][ch];
         }
     return count;

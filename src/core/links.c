@@ -34,7 +34,10 @@ rondo_result rd_links_open(rondo_comm *comm)
     links->received = calloc(n, sizeof *links->received);
     links->reach = calloc(n, sizeof *links->reach);
     links->lacking = calloc(n, sizeof *links->lacking);
-    if (links->out && links->in && links->arrived && links->sent && links->received && links->reach && links->lacking)
+    links->rail = malloc(n);
+    if (links->rail) memset(links->rail, -1, n);
+    if (links->out && links->in && links->arrived && links->sent && links->received && links->reach && links->lacking &&
+        links->rail)
         return RONDO_SUCCESS;
     return rd_fail_errno("no memory for the links of %d ranks", comm->size);
 }
@@ -55,6 +58,8 @@ void rd_links_close(rondo_comm *comm)
     free(links->received);
     free(links->reach);
     free(links->lacking);
+    free(links->rails);
+    free(links->rail);
 }
 
 /* ---- The sending end ---- */
@@ -188,6 +193,7 @@ rondo_result rd_links_make(rondo_comm *comm, rd_lane lane, int peer, int64_t dea
         RD_TRY(reach(comm, lane, peer, deadline, &transport, &fd));
         rondo_link_spec spec = {.me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = SLOTS, .device = -1};
         spec.slot_bytes = transport->reach == RONDO_REACH_NETWORK ? SOCKET_SLICE : SLOT_BYTES;
+        spec.port = rd_links_port(&comm->links, comm->links.rail[peer]);
         bool lent = transport == &rd_transport_cuda_ipc && rd_pool_lend_out(comm, &spec);
         RD_TRY(make_by(comm, transport, fd, &spec, deadline, &wire->link));
         if (wire->link) break;
@@ -244,7 +250,8 @@ static rondo_result accept_link(rondo_comm *comm, int peer, int fd, const rd_gre
         return result;
     }
     rondo_link_spec spec = {
-        .me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = hello.slots, .slot_bytes = hello.slot_bytes, .device = -1};
+        .me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = hello.slots, .slot_bytes = hello.slot_bytes, .device = -1,
+        .port = rd_links_port(&comm->links, comm->links.rail[peer])};
     if (transport->sockets) spec.sockets[spec.socket_count++] = fd;
     if (transport == &rd_transport_cuda_ipc && !rd_pool_lend_in(comm, &spec)) {
         rd_offer_close(&offer);

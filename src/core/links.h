@@ -23,7 +23,13 @@ typedef struct rd_links {
     uint64_t *sent, *received;      /* messages to and from each peer so far */
     unsigned char *reach;           /* rondo_reach of each peer, as the start found it */
     uint32_t *lacking;              /* transports that this rank or the peer cannot use, by peer */
+    struct rd_rails *rails;         /* this rank's RDMA ports; NULL: not looked for, or none */
+    signed char *rail;              /* ... of which links with each peer take this one; -1: none is named */
+    bool on_rails;                  /* the cards of rings are such ports */
 } rd_links;
+
+/* The name of a port of this rank's, for rondo_link_spec; -1: NULL. (rails.c) */
+const char *rd_links_port(const rd_links *links, int rail);
 
 rondo_result rd_links_open(rondo_comm *comm);
 void rd_links_close(rondo_comm *comm);

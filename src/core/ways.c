@@ -6,16 +6,14 @@
 #include "core/card.h"
 
 #include "base/gpu.h"
-#include "boot/wire.h"
 #include "topo/devices.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LINK_BYTES 12
-#define WAYS_BYTES (4 + 4 + RD_MAX_GPUS * (4 + LINK_BYTES) + 4 + RD_INTERFACES * (sizeof((rd_nic *)0)->name + LINK_BYTES))
+#define WAYS_BYTES (4 + 4 + RD_MAX_GPUS * (4 + RD_LINK_BYTES) + 4 + RD_INTERFACES * (sizeof((rd_nic *)0)->name + RD_LINK_BYTES))
 
-static void write_link(rd_writer *w, rd_link link)
+void rd_write_link(rd_writer *w, rd_link link)
 {
     rd_write_u32(w, link.kind);
     rd_write_u32(w, link.ns);
@@ -23,7 +21,7 @@ static void write_link(rd_writer *w, rd_link link)
 }
 
 /* A kind that is not known here is the network: far from everything. */
-static rd_link read_link(rd_reader *r)
+rd_link rd_read_link(rd_reader *r)
 {
     rd_link link = {.kind = rd_read_u32(r)};
     link.ns = rd_read_u32(r);
@@ -38,12 +36,12 @@ static void pack(const rd_around *around, unsigned char bytes[WAYS_BYTES])
     rd_write_u32(&w, (uint32_t)around->gpus);
     for (int i = 0; i < RD_MAX_GPUS; i++) {
         rd_write_u32(&w, around->to_gpu[i].bus);
-        write_link(&w, around->to_gpu[i].link);
+        rd_write_link(&w, around->to_gpu[i].link);
     }
     rd_write_u32(&w, (uint32_t)around->nics);
     for (int i = 0; i < RD_INTERFACES; i++) {
         rd_write_text(&w, around->nic[i].name, sizeof around->nic[i].name);
-        write_link(&w, around->nic[i].link);
+        rd_write_link(&w, around->nic[i].link);
     }
 }
 
@@ -55,7 +53,7 @@ static rondo_result unpack(rd_around *around, int rank, const unsigned char byte
     uint32_t gpus = rd_read_u32(&r);
     for (int i = 0; i < RD_MAX_GPUS; i++) {
         around->to_gpu[i].bus = rd_read_u32(&r);
-        around->to_gpu[i].link = read_link(&r);
+        around->to_gpu[i].link = rd_read_link(&r);
     }
     uint32_t nics = rd_read_u32(&r);
     if (gpus > RD_MAX_GPUS || nics > RD_INTERFACES)
@@ -65,24 +63,28 @@ static rondo_result unpack(rd_around *around, int rank, const unsigned char byte
     for (uint32_t i = 0; i < nics; i++) {
         char name[sizeof around->nic[0].name];
         rd_read_text(&r, name, sizeof name, sizeof name);
-        rd_link link = read_link(&r);
+        rd_link link = rd_read_link(&r);
         for (int k = 0; k < around->nics; k++)
             if (strcmp(around->nic[k].name, name) == 0) around->nic[k].link = link;
     }
     return RONDO_SUCCESS;
 }
 
+uint32_t rd_card_bus(const rondo_comm *comm, const rd_card *mine)
+{
+    uint32_t bus;
+    struct rd_gpu_info info; /* a GPU that is not what it should be is said when it is opened */
+    bool known = mine->on_gpu && rd_gpu_describe((int)comm->settings.device, &info) == RONDO_SUCCESS &&
+                 rd_bus_id_parse(&bus, info.pci);
+    return known ? bus : RD_NO_GPU;
+}
+
 static rondo_result look(const rondo_comm *comm, const rd_card *mine, rd_around *around)
 {
     rd_reached_by interfaces[RD_INTERFACES] = {0};
-    uint32_t bus = RD_NO_GPU;
-    struct rd_gpu_info info; /* a GPU that is not what it should be is said when it is opened */
-    if (mine->on_gpu && rd_gpu_describe((int)comm->settings.device, &info) == RONDO_SUCCESS &&
-        !rd_bus_id_parse(&bus, info.pci))
-        bus = RD_NO_GPU;
     for (int i = 0; i < mine->contact.interfaces; i++)
         memcpy(interfaces[i].name, mine->contact.interface[i].name, sizeof interfaces[i].name);
-    return rd_around_here(&mine->place, bus, interfaces, mine->contact.interfaces, around);
+    return rd_around_here(&mine->place, rd_card_bus(comm, mine), interfaces, mine->contact.interfaces, around);
 }
 
 rondo_result rd_cards_ways(rondo_comm *comm, rd_table *table, const rd_card *cards, rd_around *around, int64_t deadline)

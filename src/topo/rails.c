@@ -104,6 +104,12 @@ void rd_rails_of(const rd_machine *machine, const rd_place *place, int gpu, cons
     }
 }
 
+const char *rd_rails_between(const rd_rails *rails, int port)
+{
+    uint32_t kind = rails->told.nic[port].link.kind;
+    return kind == RD_LINK_SELF ? "no hardware" : rd_link_name(kind);
+}
+
 rondo_result rd_rails_here(const rd_settings *settings, const rd_place *place, uint32_t gpu, rd_rails *rails)
 {
     int count = 0, mine = -1;

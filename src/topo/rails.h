@@ -24,6 +24,9 @@ rondo_result rd_rails_here(const rd_settings *settings, const rd_place *place, u
 void rd_rails_of(const rd_machine *machine, const rd_place *place, int gpu, const rd_rdma_port *ports, int count,
                  rd_rails *rails);
 
+/* What lies between the rank and a port, in words. */
+const char *rd_rails_between(const rd_rails *rails, int port);
+
 /* What n ranks told of their cards, by rank: leaves each the one network that counts. Where all share a subnet with the
  * first who has any ports, as on a fabric of InfiniBand, or with a subnet for each rail, that is the subnet. Else there
  * are routers, and all ports of a kind reach one another. */

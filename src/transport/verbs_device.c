@@ -39,17 +39,17 @@ static void netdev_of(int socket, char *name, size_t bytes)
     freeifaddrs(all);
 }
 
-static rondo_result choose(int socket, const rd_settings *settings, rd_rdma_port *port)
+static rondo_result choose(rd_verbs_wish wish, const rd_settings *settings, rd_rdma_port *port, char *why, size_t bytes)
 {
-    char netdev[64], why[400];
+    char netdev[64];
     int count;
     rondo_result result;
     rd_rdma_port *list = calloc(RD_RDMA_PORTS, sizeof *list);
     if (!list) return rd_fail(RONDO_SYSTEM_ERROR, "no memory for the list of RDMA devices");
-    netdev_of(socket, netdev, sizeof netdev);
+    netdev_of(wish.socket, netdev, sizeof netdev);
     result = rd_rdma_list(RD_RDMA_SYSFS, settings, list, RD_RDMA_PORTS, &count);
     if (result == RONDO_SUCCESS) {
-        const rd_rdma_port *best = rd_rdma_choose(list, count, *netdev ? netdev : NULL, why, sizeof why);
+        const rd_rdma_port *best = rd_rdma_choose(list, count, wish.port, *netdev ? netdev : NULL, why, bytes);
         if (best) *port = *best;
         else result = rd_fail(RONDO_SYSTEM_ERROR, "%s", why);
     }
@@ -112,9 +112,10 @@ free_device:
     return result;
 }
 
-rondo_result rd_verbs_device_open(int socket, const rd_settings *settings, rd_verbs_device **device, rd_rdma_port *port)
+rondo_result rd_verbs_device_open(rd_verbs_wish wish, const rd_settings *settings, rd_verbs_device **device,
+                                  rd_rdma_port *port, char *why, size_t bytes)
 {
-    RD_TRY(choose(socket, settings, port));
+    RD_TRY(choose(wish, settings, port, why, bytes));
     const rd_verbs_calls *ibv = rd_verbs_lib();
     if (!ibv) return RONDO_SYSTEM_ERROR;
     pthread_mutex_lock(&opening);

@@ -16,9 +16,16 @@ typedef struct rd_verbs_device {
     struct ibv_pd *pd;
 } rd_verbs_device;
 
-/* The device for a link over `socket` (-1: any), opened if it is not, and the port of it to use. rd_verbs_device_close
- * it. */
-rondo_result rd_verbs_device_open(int socket, const rd_settings *settings, rd_verbs_device **device, rd_rdma_port *port);
+/* For which link: by the port that is named (NULL: none is), else by the interface of its connection (-1: any). */
+typedef struct rd_verbs_wish {
+    const char *port;
+    int socket;
+} rd_verbs_wish;
+
+/* The device that serves best, opened if it is not, the port of it to use, and a sentence on why it is that one.
+ * rd_verbs_device_close it. */
+rondo_result rd_verbs_device_open(rd_verbs_wish wish, const rd_settings *settings, rd_verbs_device **device,
+                                  rd_rdma_port *port, char *why, size_t bytes);
 void rd_verbs_device_close(rd_verbs_device *device);
 
 /* What the device has reported of itself since the last time (a port went down, came up, a fault): one line each to the

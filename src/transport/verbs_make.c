@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "base/env.h"
+#include "base/log.h"
 #include "base/sock.h"
 #include "base/status.h"
 #include "transport/verbs_link.h"
@@ -49,9 +50,14 @@ static rondo_result make_rails(rd_verbs_end *end, const rondo_link_spec *spec, c
 {
     int wanted = spec->socket_count < 1 ? 1 : spec->socket_count > RD_VERBS_RAILS ? RD_VERBS_RAILS : spec->socket_count;
     for (int i = 0; i < wanted; i++) {
-        RD_TRY(rd_rail_open(&end->rails[i], end->rails, i, i < spec->socket_count ? spec->sockets[i] : -1, settings,
-                            end->memory, end->memory_bytes, spec->slot_bytes, RD_VERBS_RECEIVES));
+        rd_verbs_rail *rail = &end->rails[i];
+        rd_verbs_wish wish = {.port = spec->port, .socket = i < spec->socket_count ? spec->sockets[i] : -1};
+        RD_TRY(rd_rail_open(rail, end->rails, i, wish, settings, end->memory, end->memory_bytes, spec->slot_bytes,
+                            RD_VERBS_RECEIVES));
         end->rail_count = i + 1;
+        if (spec->socket_count && (i == 0 || strcmp(rail->why, rail[-1].why) != 0))
+            rd_log(RD_LOG_INFO, "rank %d %s rank %d: RDMA by %s", spec->me, end->side == RD_SENDER ? "->" : "<-", spec->peer,
+                   rail->why);
     }
     return RONDO_SUCCESS;
 }

@@ -92,11 +92,11 @@ static rondo_result read_port(rd_verbs_rail *rail, size_t bytes)
     return RONDO_SUCCESS;
 }
 
-rondo_result rd_rail_open(rd_verbs_rail *rail, const rd_verbs_rail *earlier, int count, int socket,
+rondo_result rd_rail_open(rd_verbs_rail *rail, const rd_verbs_rail *earlier, int count, rd_verbs_wish wish,
                           const rd_settings *settings, void *memory, size_t bytes, size_t largest, int receives)
 {
     *rail = (rd_verbs_rail){0};
-    RD_TRY(rd_verbs_device_open(socket, settings, &rail->device, &rail->port));
+    RD_TRY(rd_verbs_device_open(wish, settings, &rail->device, &rail->port, rail->why, sizeof rail->why));
     rondo_result result = read_settings(rail, settings);
     if (result == RONDO_SUCCESS) result = read_port(rail, largest);
     for (int i = 0; i < count && !rail->mr; i++)

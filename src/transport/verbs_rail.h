@@ -26,6 +26,7 @@ _Static_assert(sizeof(rd_rail_address) == 28, "four of them fit into an offer");
 typedef struct rd_verbs_rail {
     rd_verbs_device *device;
     rd_rdma_port port;
+    char why[400]; /* it is this port */
     struct ibv_comp_channel *channel;
     struct ibv_cq *cq;
     struct ibv_qp *qp;
@@ -41,9 +42,9 @@ typedef struct rd_verbs_rail {
     bool greeted;          /* the peer's queue has sent: so it can receive */
 } rd_verbs_rail;
 
-/* Opens the device for `socket` and makes the queues, with `receives` receives posted. `memory` is registered unless an
+/* Opens the device that is wished for and makes the queues, with `receives` receives posted. `memory` is registered unless an
  * earlier rail of the link has done so for this device; `largest`: bytes of a write. On failure nothing is left. */
-rondo_result rd_rail_open(rd_verbs_rail *rail, const rd_verbs_rail *earlier, int count, int socket,
+rondo_result rd_rail_open(rd_verbs_rail *rail, const rd_verbs_rail *earlier, int count, rd_verbs_wish wish,
                           const rd_settings *settings, void *memory, size_t bytes, size_t largest, int receives);
 /* Fine on one that is all zero. */
 void rd_rail_close(rd_verbs_rail *rail, rondo_bell *bell);

@@ -32,6 +32,23 @@ job a:1 b:1 -- "$hosts_build/rondo" bench -b 64K -e 64K -n 2 --json "$tmp/bench.
 says 0 '^# all_reduce, 2 ranks, verbs'
 grep -q '"transport": *"verbs"' "$tmp/bench.json"; say $? "bench's JSON says verbs"
 
+# ---- several devices: a channel on each, the same at both ends; the network that the connections take has none of them
+first=${RONDO_TEST_RDMA%% *} second=${RONDO_TEST_RDMA##* }
+by() { echo "RDMA by ${1#=} port [0-9]+, "; } # DEVICE: the beginning of what the log says of a link over it
+if [ "$first" != "$second" ]; then
+    RONDO_RDMA_DEVICE="$first,$second" job a:1 b:1 -- "$verify" -c 100003 -r 2; say $? "2 hosts with 2 devices"
+    for r in 0 1; do
+        for device in "$first" "$second"; do
+            for way in '->' '<-'; do says $r "rank $r $way rank $((1 - r)): $(by "$device")the best by speed and distance"; done
+        done
+    done
+    says 0 'ring: 0 -> 1 -> 0, 2 channels'
+    RONDO_CHANNELS=1 RONDO_RDMA_DEVICE="$first,$second" job a:1 b:1 -- "$verify" -c 5 -r 1; say $? "1 channel"
+    RONDO_RDMA_DEVICE="$first,$second" RONDO_DEBUG=WARN on a "$hosts_build/rondo" doctor >"$tmp/doctor"
+    chosen=$(sed -n 's/.*links between hosts use RDMA where both ranks can: \(.* port [0-9]*\), the best.*/\1/p' "$tmp/doctor")
+    for r in 0 1; do says $r "rank $r -> rank $((1 - r)): RDMA by ${chosen:-none}, the best by speed and distance"; done
+fi
+
 # ---- the last of three lacks something
 lacks() { # WHAT WORDS: the other two use RDMA
     job a:1 b:1 c:1 -- "$tmp/last" "$1" "$verify" -c 100003 -r 2; say $? "$1 lacks on one of 3"
