@@ -41,7 +41,7 @@ void (*link_copy_device)(void *to, const void *from, size_t bytes);
 
 void link_copy(const rondo_link *link, void *to, const void *from, size_t bytes)
 {
-    if ((link->caps & RONDO_LINK_DEVICE) && bytes > RONDO_SLOT_BRIEF) link_copy_device(to, from, bytes);
+    if ((link->caps & (RONDO_LINK_DEVICE | RONDO_LINK_FAR)) && bytes > RONDO_SLOT_BRIEF) link_copy_device(to, from, bytes);
     else if (bytes) memcpy(to, from, bytes);
 }
 

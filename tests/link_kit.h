@@ -19,6 +19,7 @@ struct link_kind {
     const rondo_transport *transport;
     int sockets;
     int devices[2]; /* GPUs, by side */
+    bool in_gpu; /* slots around a link that moves memory, the long ones in GPU memory */
     bool fault, adapted;
     void (*before)(int side); /* NULL, or called before that side's end is made */
     size_t asks;              /* longer slices than this go only when their receiver has asked for them; 0: none does */

@@ -39,6 +39,11 @@ static void before(const struct link_kind *kind, int side)
 static rondo_link *dress(const struct link_kind *kind, rondo_link *link, int side)
 {
     const struct rd_fault fault = {.seed = (uint64_t)side + 7, .again = 0.2, .delay = side == RD_SENDER ? 2 : 3};
+    char how[400];
+    if (kind->in_gpu && (link = rd_stage_wrap(link, side)) && !rd_stage_in_gpu(link, kind->devices[side], how, sizeof how)) {
+        fprintf(stderr, "side %d: %s\n", side, how);
+        return NULL;
+    }
     if (kind->fault && link) link = rd_fault_wrap(link, &fault);
     if (kind->adapted && link) link = rd_adapter_wrap(link, side);
     return link;

@@ -28,7 +28,8 @@ check "link conformance" 180 "$build/tests/test_link"
 check "user memory, keys, limits" 60 "$build/rdma/memory"
 check "every collective at 2 ranks: bytes as over tcp and shm" 120 "$build/rdma/calls" test_two
 check "the same at 4 ranks" 120 "$build/rdma/calls" test_four
-check "slots in GPU memory" 150 "$build/rdma/gpu"
+check "link conformance, slots in GPU memory" 120 "$build/rdma/slots"
+check "calls with slots in GPU memory" 150 "$build/rdma/gpu"
 check "a waiting rank sleeps" 60 "$build/rdma/calls" test_sleeps
 check "a killed peer" 60 "$build/rdma/calls" test_killed_peer
 
