@@ -89,6 +89,7 @@ static void slice_came(rd_verbs_end *end, rd_verbs_rail *rail, uint32_t bits)
     } else {
         end->come[slice % RD_VERBS_CREDITS] = slice + 1;
         end->direct[slice % RD_VERBS_CREDITS] = what == AT_TARGET;
+        end->gpu.flushed = false;
     }
 }
 

@@ -66,7 +66,8 @@ typedef struct rd_verbs_gpu {
     uintptr_t from;
     size_t bytes;
     int device;
-    bool flush;                        /* before what has come there is counted */
+    bool flush;                        /* before what has come there is counted ... */
+    bool flushed;                      /* ... and that was done since the last slice came */
     struct ibv_mr *mr[RD_VERBS_RAILS]; /* by rail; rails on one device have one */
 } rd_verbs_gpu;
 

@@ -126,7 +126,9 @@ rondo_link_result rd_verbs_reach_gpu(rondo_link *link, int device, void *ptr, si
 
 bool rd_verbs_gpu_arrived(rd_verbs_end *end)
 {
-    if (!end->gpu.flush || rd_gpu_rdma_flush(end->gpu.device) == RONDO_SUCCESS) return true;
+    if (!end->gpu.flush || end->gpu.flushed) return true;
+    end->gpu.flushed = rd_gpu_rdma_flush(end->gpu.device) == RONDO_SUCCESS;
+    if (end->gpu.flushed) return true;
     rd_verbs_broken(end, "what it wrote to the GPU cannot be flushed", rd_last_error());
     return false;
 }
