@@ -271,16 +271,16 @@ typedef struct rondo_link_spec {
     rondo_bell *bell;   /* this rank's; outlives the link */
     int32_t device;     /* for transports whose payloads lie in GPU memory: this rank's GPU, as its process numbers it;
                            -1: none */
-    /* For these, too: memory of the receiver's GPU that both ranks reach already and that outlives the link, so that to
-     * make it takes and maps none; NULL: there is none. At both ends or at none: where it begins for this rank's GPU,
-     * and its size. The receiving end says how far in it the slots shall lie, slots * slot_bytes, at a multiple of
-     * 64. */
-    unsigned char *shared;
-    size_t shared_bytes, shared_at;
     int socket_count;   /* for transports that take sockets: connected, authenticated, non-blocking, in the same order
                            at both ends. Now the link's to close, also where offer or accept fail. Offer and answer still
                            go over the first: it is read and written from complete on, or the receiver's first call */
     int sockets[8];
+    /* For transports whose payloads lie in GPU memory: memory of the receiver's GPU that both ranks reach already and
+     * that outlives the link, so that to make it takes and maps none; NULL: there is none. At both ends or at none: where
+     * it begins for this rank's GPU, and its size. The receiving end says how far in it the slots shall lie,
+     * slots * slot_bytes, at a multiple of 64. */
+    unsigned char *shared;
+    size_t shared_bytes, shared_at;
     const char *port;   /* for transports over RDMA: the port of this rank's that the link shall take, "mlx5_0:1"; NULL:
                            none is named */
 } rondo_link_spec;
