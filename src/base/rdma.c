@@ -132,10 +132,15 @@ static rondo_result pick_gid(rd_rdma_port *port, const rd_settings *settings)
     return RONDO_SUCCESS;
 }
 
+void rd_rdma_port_name(const rd_rdma_port *port, char name[RD_RDMA_PORT_NAME])
+{
+    snprintf(name, RD_RDMA_PORT_NAME, "%s:%d", port->device, port->port);
+}
+
 static rondo_result judge(rd_rdma_port *port, const rd_filter *filter, const rd_settings *settings)
 {
-    char whole[RD_RDMA_NAME + 8];
-    snprintf(whole, sizeof whole, "%s:%d", port->device, port->port);
+    char whole[RD_RDMA_PORT_NAME];
+    rd_rdma_port_name(port, whole);
     rd_filter_answer device = rd_filter_ask(filter, port->device), exact = rd_filter_ask(filter, whole);
     port->named = device == RD_FILTER_NAMED || exact == RD_FILTER_NAMED;
     RD_TRY(pick_gid(port, settings));
@@ -205,8 +210,8 @@ rondo_result rd_rdma_list(const char *sysfs, const rd_settings *settings, rd_rdm
 
 static bool has_name(const rd_rdma_port *port, const char *name)
 {
-    char own[RD_RDMA_NAME + 8];
-    snprintf(own, sizeof own, "%s:%d", port->device, port->port);
+    char own[RD_RDMA_PORT_NAME];
+    rd_rdma_port_name(port, own);
     return !strcmp(own, name);
 }
 

@@ -9,7 +9,7 @@
 #include "base/env.h"
 
 #define RD_RDMA_SYSFS "/sys/class/infiniband"
-enum { RD_RDMA_PORTS = 32, RD_RDMA_GIDS = 32, RD_RDMA_NAME = 64 };
+enum { RD_RDMA_PORTS = 32, RD_RDMA_GIDS = 32, RD_RDMA_NAME = 64, RD_RDMA_PORT_NAME = RD_RDMA_NAME + 8 };
 
 /* How an address of a port can be used; the first is the best. */
 typedef enum rd_gid_kind {
@@ -48,6 +48,9 @@ typedef struct rd_rdma_port {
     rd_rdma_gid gids[RD_RDMA_GIDS];
     char unusable[200]; /* why it is not used; "": it could be */
 } rd_rdma_port;
+
+/* "mlx5_0:1", as in RONDO_RDMA_DEVICE. */
+void rd_rdma_port_name(const rd_rdma_port *port, char name[RD_RDMA_PORT_NAME]);
 
 /* Every port of every device, by name; `sysfs`: RD_RDMA_SYSFS, but for tests. *count may be 0. */
 rondo_result rd_rdma_list(const char *sysfs, const rd_settings *settings, rd_rdma_port *list, int room, int *count);

@@ -41,7 +41,7 @@ static bool nearest(const rd_settings *settings, uint32_t gpu, rd_rails *rails, 
 /* Each port with its addresses: the one that links would use is marked. */
 static void show_port(rd_findings *f, const char *section, const rd_rdma_port *port, const rd_rails *rails)
 {
-    char name[40], gids[400] = "no GID", address[48], whole[RD_RDMA_NAME + 8];
+    char name[40], gids[400] = "no GID", address[48], whole[RD_RDMA_PORT_NAME];
     const char *between = NULL;
     size_t used = 0;
     for (int i = 0; i < port->gid_count && used < sizeof gids; i++) {
@@ -52,7 +52,7 @@ static void show_port(rd_findings *f, const char *section, const rd_rdma_port *p
                                  *gid->netdev ? ", " : "", gid->netdev);
     }
     snprintf(name, sizeof name, "rdma %.28s:%d", port->device, port->port);
-    snprintf(whole, sizeof whole, "%s:%d", port->device, port->port);
+    rd_rdma_port_name(port, whole);
     for (int i = 0; i < rails->told.nics; i++)
         if (!strcmp(rails->port[i], whole)) between = rd_rails_between(rails, i);
     rd_find(f, section, name, *port->unusable ? RD_LEVEL_INFO : RD_LEVEL_OK, NULL, "%s, %s%s%s%s%s; %s%s%s",

@@ -257,7 +257,7 @@ static rondo_result accept_link(rondo_comm *comm, int peer, int fd, const rd_gre
         rd_offer_close(&offer);
         return refuse(comm, fd, &spec);
     }
-    int place = spec.shared ? (int)(spec.shared_at / (SLOTS * SLOT_BYTES)) : -1;
+    int place = spec.shared ? (int)(spec.shared_at / RD_POOL_PLACE_BYTES) : -1;
     result = transport->accept(&spec, &offer, link, &answer);
     if (result != RONDO_SUCCESS) {
         rd_pool_give_back(comm, place);

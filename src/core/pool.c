@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { PURPOSE_POOL = 3, PLACE_BYTES = RD_POOL_SLOTS * RD_POOL_SLOT_BYTES };
+enum { PURPOSE_POOL = 3 };
 
 _Static_assert(sizeof(rd_gpu_ticket) <= sizeof((rondo_offer *)0)->data, "an offer holds a ticket");
 
@@ -107,7 +107,7 @@ static rondo_result hear(const rd_edges *c, int peer)
     }
     if (says.bytes == sizeof ticket && says.fd_count == 1 && reaches(c, peer)) {
         memcpy(&ticket, says.data, sizeof ticket);
-        if (rd_gpu_shared_open(gpu, &ticket, says.fds[0], PLACE_BYTES, &comm->pool->theirs[peer]) != RONDO_SUCCESS)
+        if (rd_gpu_shared_open(gpu, &ticket, says.fds[0], RD_POOL_PLACE_BYTES, &comm->pool->theirs[peer]) != RONDO_SUCCESS)
             rd_log(RD_LOG_INFO, "rank %d -> rank %d: links on demand go through host memory: %s", comm->rank, peer,
                    rd_last_error());
     }
@@ -124,7 +124,7 @@ rondo_result rd_pool_open(const rd_edges *c)
     for (int r = 0; r < comm->size; r++) peers += exchanges(c, r);
     if (!peers) return RONDO_SUCCESS;
     RD_TRY(new_pool(comm));
-    if (rd_gpu_shared_make(rd_device_ordinal(comm->device), (size_t)comm->pool->places * PLACE_BYTES,
+    if (rd_gpu_shared_make(rd_device_ordinal(comm->device), (size_t)comm->pool->places * RD_POOL_PLACE_BYTES,
                            RD_GPU_BY_DESCRIPTOR, &comm->pool->mine, &ticket, &memory) != RONDO_SUCCESS)
         rd_log(RD_LOG_INFO, "rank %d: links on demand to it go through host memory, since there is no GPU memory: %s",
                comm->rank, rd_last_error());
@@ -182,13 +182,13 @@ bool rd_pool_lend_in(rondo_comm *comm, rondo_link_spec *spec)
 {
     rd_pool *pool = comm->pool;
     int place = 0;
-    if (!pool || !pool->mine.bytes || spec->slots * spec->slot_bytes > PLACE_BYTES) return false;
+    if (!pool || !pool->mine.bytes || spec->slots * spec->slot_bytes > RD_POOL_PLACE_BYTES) return false;
     while (place < pool->places && atomic_fetch_or(&pool->taken, UINT64_C(1) << place) >> place & 1) place++;
     if (place == pool->places) return false;
     spec->device = pool->mine.device;
     spec->shared = (unsigned char *)(uintptr_t)pool->mine.address;
     spec->shared_bytes = pool->mine.bytes;
-    spec->shared_at = (size_t)place * PLACE_BYTES;
+    spec->shared_at = (size_t)place * RD_POOL_PLACE_BYTES;
     return true;
 }
 
@@ -203,7 +203,7 @@ int rd_pool_place_of(const rondo_comm *comm, rondo_link *link)
     rondo_view view;
     if (!pool || !(link->caps & RONDO_LINK_DEVICE) || link->ops->view(link, &view) != RONDO_LINK_OK) return -1;
     uintptr_t at = (uintptr_t)view.payloads - (uintptr_t)pool->mine.address;
-    return at < pool->mine.bytes ? (int)(at / PLACE_BYTES) : -1;
+    return at < pool->mine.bytes ? (int)(at / RD_POOL_PLACE_BYTES) : -1;
 }
 
 void rd_pool_give_back(rondo_comm *comm, int place)

@@ -15,7 +15,8 @@
 #include "base/gpu_shared.h"
 #include "core/edges.h"
 
-enum { RD_POOL_SLOTS = 4, RD_POOL_SLOT_BYTES = 65536 }; /* of a place */
+/* A place, and the slots in it. */
+enum { RD_POOL_SLOTS = 4, RD_POOL_SLOT_BYTES = 65536, RD_POOL_PLACE_BYTES = RD_POOL_SLOTS * RD_POOL_SLOT_BYTES };
 
 typedef struct rd_pool rd_pool;
 

@@ -94,7 +94,7 @@ void rd_rails_of(const rd_machine *machine, const rd_place *place, int gpu, cons
         const rd_rdma_gid *gid = &port->gids[port->gid];
         char *name = rails->port[rails->told.nics];
         rd_nic *nic = &rails->told.nic[rails->told.nics++];
-        snprintf(name, sizeof rails->port[0], "%s:%d", port->device, port->port);
+        rd_rdma_port_name(port, name);
         rd_nic_tell(machine, place, gpu, port->device, gid->netdev, nic);
         snprintf(nic->name, sizeof nic->name, "%.15s", *gid->netdev ? gid->netdev : name);
         nic->mbit = (uint32_t)(strtod(port->rate, NULL) * 1000);

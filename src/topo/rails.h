@@ -14,7 +14,7 @@ typedef struct rd_rails {
     /* Cards only. Each is named by its network interface, or where there is none as below, and is on two networks: of
      * its subnet and of its kind (rd_rails_agree). */
     rd_around told;
-    char port[RD_MAX_NICS][RD_RDMA_NAME + 8]; /* "mlx5_0:1", as in RONDO_RDMA_DEVICE */
+    char port[RD_MAX_NICS][RD_RDMA_PORT_NAME];
 } rd_rails;
 
 /* The ports here that can be used, and how far each is from a GPU (rd_bus_id()), or with RD_NO_GPU from a place. Looks
