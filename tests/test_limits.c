@@ -94,11 +94,12 @@ static void bound_works_in_place(void **state)
 static void placements_have_names(void **state)
 {
     (void)state;
-    assert_string_equal(rd_placement_name(50), "core");
-    assert_string_equal(rd_placement_name(115), "L3");
-    assert_string_equal(rd_placement_name(250), "host");
-    assert_string_equal(rd_placement_name(400), "host");
-    assert_string_equal(rd_placement_name(5000), "busy");
+    assert_string_equal(rd_placement_name((rd_placement){61, true}), "core");
+    assert_string_equal(rd_placement_name((rd_placement){55, false}), "L3");
+    assert_string_equal(rd_placement_name((rd_placement){115, false}), "L3");
+    assert_string_equal(rd_placement_name((rd_placement){250, false}), "host");
+    assert_string_equal(rd_placement_name((rd_placement){400, false}), "host");
+    assert_string_equal(rd_placement_name((rd_placement){5000, true}), "busy");
 }
 
 int main(void)

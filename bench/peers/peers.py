@@ -49,14 +49,14 @@ class Program:
         self.shown = " ".join([f"{k}={v}" for k, v in (environment or {}).items()] + command)
 
     def ask(self, kind, size, calls):
-        """One block: least, median, most, round trip before and after, wrong elements."""
+        """One block: least, median, most, place before and after, a flag's round trip, wrong elements."""
         self.process.stdin.write(f"{kind} {size} {calls}\n")
         self.process.stdin.flush()
         ready, _, _ = select.select([self.process.stdout], [], [], ANSWER_S)
         line = self.process.stdout.readline() if ready else ""
-        if len(line.split()) != 6:
+        if len(line.split()) != 7:
             raise SystemExit(f"peers: {self.name} gave no answer to '{kind} {size} {calls}': {line!r}\n  {self.shown}")
-        return Block(*map(float, line.split()))
+        return Block(*line.split())
 
     def end(self):
         try:
@@ -70,20 +70,11 @@ class Program:
 
 
 class Block:
-    def __init__(self, least, median, most, before, after, wrong):
-        self.median = median
+    def __init__(self, _least, median, _most, before, after, round_trip_ns, wrong):
+        self.median = float(median)
         self.wrong = int(wrong)
-        self.trips = (before, after)
-        places = {place(before), place(after)}
-        self.place = places.pop() if len(places) == 1 else "mixed"
-
-
-def place(round_trip_ns):
-    """As rd_placement_name() in src/cli/limits_meet.c; 0: not measured, since ranks take turns."""
-    for below, name in ((1, "turns"), (80, "core"), (185, "L3"), (1000, "host")):
-        if round_trip_ns < below:
-            return name
-    return "busy"
+        self.round_trip_ns = float(round_trip_ns)  # 0: not measured, since ranks take turns
+        self.place = before if before == after else "mixed"
 
 
 class Contestant:
@@ -119,7 +110,7 @@ def measure(contestants, size):
                 lost[block.place] = lost.get(block.place, 0) + 1
                 continue
             found.setdefault(block.place, {}).setdefault(c.name, []).append(block.median)
-            trips.setdefault(block.place, []).extend(trip for trip in block.trips if trip)
+            trips.setdefault(block.place, []).append(block.round_trip_ns)
         late = time.time() - begin > SIZE_S
         enough = report.LEAST_BLOCKS if late else GOOD_BLOCKS
         rows = by_placement(found, calls)

@@ -166,7 +166,18 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void answer(double before, double after)
+/* Ranks that take turns, or whose threads do the work, are nowhere. */
+static rd_placement find_place(void)
+{
+    return me.meeting.crowded || me.sleeps ? (rd_placement){0} : rd_find_placement(&me.meeting);
+}
+
+static const char *place_name(rd_placement place)
+{
+    return place.round_trip_ns > 0 ? rd_placement_name(place) : "turns";
+}
+
+static void answer(rd_placement before, rd_placement after)
 {
     board *b = me.board;
     double *slowest = b->times[0];
@@ -177,8 +188,8 @@ static void answer(double before, double after)
             if (b->times[r][i] > slowest[i]) slowest[i] = b->times[r][i];
     }
     qsort(slowest, b->calls, sizeof *slowest, by_value);
-    printf("%.4f %.4f %.4f %.1f %.1f %zu\n", slowest[0], slowest[b->calls / 2], slowest[b->calls - 1], before, after,
-           wrong);
+    printf("%.4f %.4f %.4f %s %s %.1f %zu\n", slowest[0], slowest[b->calls / 2], slowest[b->calls - 1],
+           place_name(before), place_name(after), (before.round_trip_ns + after.round_trip_ns) / 2, wrong);
     fflush(stdout);
 }
 
@@ -187,12 +198,11 @@ static bool block(const contestant *who)
     board *b = me.board;
     size_t count = b->bytes / sizeof(float);
     float *from, *to;
-    double before = 0, after = 0;
     if (!find_buffers(who, b->kind, &from, &to)) {
         fprintf(stderr, "no kind of call '%s', or no memory for it\n", b->kind);
         return false;
     }
-    if (!me.meeting.crowded && !me.sleeps) before = rd_round_trip(&me.meeting);
+    rd_placement before = find_place();
     for (size_t i = 0; i < b->calls + WARM_UP; i++) {
         rewrite(from, count);
         meet();
@@ -200,7 +210,7 @@ static bool block(const contestant *who)
         if (!who->call(b->kind, from, to, count)) return false;
         if (i >= WARM_UP) b->times[me.rank][i - WARM_UP] = (double)(rd_now() - begin) * 1e-3;
     }
-    if (!me.meeting.crowded && !me.sleeps) after = rd_round_trip(&me.meeting);
+    rd_placement after = find_place();
     b->wrong[me.rank] = !who->sums || who->sums(b->kind) ? count_wrong(to, count) : 0;
     meet();
     if (me.rank == 0) answer(before, after);

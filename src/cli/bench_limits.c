@@ -52,7 +52,7 @@ static const struct {
 typedef struct limit_row {
     size_t bytes;
     double us[COLUMNS]; /* 0: cannot be measured here */
-    double round_trip_ns;
+    rd_placement place;
     bool mixed; /* the cores were moved meanwhile, however often it was measured */
 } limit_row;
 
@@ -146,15 +146,15 @@ static rondo_result measure_once(site *s, limit_row *row)
     return RONDO_SUCCESS;
 }
 
-/* Until the round trips before and after say that the cores sat still. */
+/* Until the cores sat still. */
 static rondo_result measure_row(site *s, limit_row *row)
 {
     row->mixed = true;
     for (int i = 0; i < ATTEMPTS && row->mixed; i++) {
-        const char *before = rd_placement_name(rd_round_trip(&s->meeting));
+        const char *before = rd_placement_name(rd_find_placement(&s->meeting));
         RD_TRY(measure_once(s, row));
-        row->round_trip_ns = rd_round_trip(&s->meeting);
-        row->mixed = !s->meeting.crowded && strcmp(before, rd_placement_name(row->round_trip_ns)) != 0;
+        row->place = rd_find_placement(&s->meeting);
+        row->mixed = !s->meeting.crowded && strcmp(before, rd_placement_name(row->place)) != 0;
     }
     return RONDO_SUCCESS;
 }
@@ -216,7 +216,7 @@ static void print_row(const limit_row *row)
     }
     for (column what = COPY; what < COLUMNS; what++)
         if (columns[what].moved > 0) printf(" %8.1f", columns[what].moved * (double)row->bytes / row->us[what] * 1e-3);
-    printf(" %8.0f  %s\n", row->round_trip_ns / 2, row->mixed ? "mixed" : rd_placement_name(row->round_trip_ns));
+    printf(" %8.0f  %s\n", row->place.round_trip_ns / 2, row->mixed ? "mixed" : rd_placement_name(row->place));
     fflush(stdout);
 }
 
@@ -268,9 +268,9 @@ static bool write_json(const limits *l)
         json_object_object_add(one, "bytes", json_object_new_int64((int64_t)row->bytes));
         for (column what = COPY; what < COLUMNS; what++)
             if (row->us[what] > 0) json_object_object_add(one, columns[what].key, json_object_new_double(row->us[what]));
-        json_object_object_add(one, "one_way_ns", json_object_new_double(row->round_trip_ns / 2));
-        json_object_object_add(one, "placement",
-                               json_object_new_string(row->mixed ? "mixed" : rd_placement_name(row->round_trip_ns)));
+        json_object_object_add(one, "one_way_ns", json_object_new_double(row->place.round_trip_ns / 2));
+        const char *placement = row->mixed ? "mixed" : rd_placement_name(row->place);
+        json_object_object_add(one, "placement", json_object_new_string(placement));
         json_object_array_add(list, one);
     }
     json_object_object_add(all, "limits", list);

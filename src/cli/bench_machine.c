@@ -97,7 +97,7 @@ static bool find_place(const rd_machine *machine, int cpu, rd_place *place)
     return false;
 }
 
-/* The same pairs as rd_round_trip's. */
+/* The same pairs as rd_find_placement's. */
 const char *rd_bench_topo_place(const int32_t *cpus, int count)
 {
     static const char *const names[] = {"core", "L3", "host"};

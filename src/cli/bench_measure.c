@@ -405,20 +405,21 @@ static rondo_result run_block(const block *a, int attempt, uint64_t *wrong)
     return RONDO_SUCCESS;
 }
 
-/* Blocks until one whose round trips agree. */
+/* Blocks until one in which the ranks stayed where they were. */
 static rondo_result find_still_block(const block *a, rd_row *row, uint64_t *wrong)
 {
     rd_bench *b = a->contests[0].bench;
     bool still = false;
     for (row->attempts = 0; !still && row->attempts < ATTEMPTS;) {
         const char *before = NULL;
-        if (b->one_host && !b->crowded && b->size > 1) before = rd_placement_name(rd_round_trip(&b->meeting));
+        if (b->one_host && !b->crowded && b->size > 1) before = rd_placement_name(rd_find_placement(&b->meeting));
         RD_TRY(run_block(a, ++row->attempts, wrong));
         still = !before;
         row->placement = !b->one_host ? "network" : b->crowded ? "turns" : "one";
         if (!before) continue;
-        row->round_trip_ns = rd_round_trip(&b->meeting);
-        row->placement = rd_placement_name(row->round_trip_ns);
+        rd_placement after = rd_find_placement(&b->meeting);
+        row->round_trip_ns = after.round_trip_ns;
+        row->placement = rd_placement_name(after);
         still = strcmp(before, row->placement) == 0;
     }
     if (!still) row->placement = "mixed";

@@ -2,7 +2,7 @@
  *
  * limits.h - what this machine allows, measured: the yardstick beside every row of `rondo bench`.
  *
- *   limits_meet.c    ranks of one host meet at flags; a flag's round trip tells where their cores sit
+ *   limits_meet.c    ranks of one host meet at flags, and find out where their cores sit
  *   limits_share.c   memory of every rank that all ranks of the host map
  *   limits_memory.c  the zero-copy bound: a collective whose buffers all ranks can read and write
  *   limits_sockets.c plain sockets between neighbours
@@ -23,10 +23,16 @@ typedef struct rd_flag {
     _Alignas(128) _Atomic uint64_t count; /* two lines of 64 bytes: some CPUs fetch them in pairs */
 } rd_flag;
 
+/* What two ranks share at the closest. */
+typedef struct rd_placement {
+    double round_trip_ns; /* of a flag */
+    bool one_core;        /* they run on threads of one core, which they therefore share */
+} rd_placement;
+
 /* What one rank shows the others. */
 typedef struct rd_page {
     rd_flag arrived, ball;
-    double round_trip_ns; /* of this rank and the next one */
+    rd_placement place;   /* of this rank and the next one */
     uint64_t token;       /* proves to a peer that it mapped this page and no other */
 } rd_page;
 
@@ -41,16 +47,16 @@ typedef struct rd_meeting {
  * minutes ends the process, with a word on standard error. */
 void rd_meet(rd_meeting *meeting);
 
-/* A flag's round trip in nanoseconds between this rank and the next round the ring, the slowest such pair's; every
- * rank gets the same. All ranks call it. Meaningless when crowded. */
-double rd_round_trip(rd_meeting *meeting);
+/* Looks at each rank and the next round the ring: the slowest such pair's round trip, and whether all of them share a
+ * core. Every rank gets the same. All ranks call it; 0.1 ms for each pair. Meaningless when crowded. */
+rd_placement rd_find_placement(rd_meeting *meeting);
+
+/* The closest that they share: a "core", an "L3" cache (a round trip of 50 to 125 ns), only the "host" (250 to 400);
+ * "busy": it took too long for any, so something else runs on their processors. */
+const char *rd_placement_name(rd_placement place);
 
 /* For qsort: doubles, the least first. */
 int rd_by_value(const void *a, const void *b);
-
-/* What two ranks share at the closest, by a round trip in nanoseconds: a "core" (about 50), an "L3" cache (105 to 125),
- * only the "host" (250 to 400); "busy": too long for any, so something else runs on their processors. */
-const char *rd_placement_name(double round_trip_ns);
 
 /* ---- Sharing ---- */
 

@@ -75,7 +75,7 @@ static void *run_side(void *argument)
     if (!bind_to(p->cpu[s->rank])) atomic_store(&p->failed, errno);
     rd_meet(&meeting);
     if (atomic_load(&p->failed)) return NULL;
-    double trip = rd_round_trip(&meeting), way = way_ns(p, &meeting);
+    double trip = rd_find_placement(&meeting).round_trip_ns, way = way_ns(p, &meeting);
     if (s->rank == 0) p->round_trip_ns = trip;
     if (s->rank == 1) p->way_ns = way;
     return NULL;

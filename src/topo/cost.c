@@ -17,7 +17,7 @@
  *   processors     2,500      9,000   estimate: over the link between sockets
  *   a network      5,000  by its speed   estimate: a small message through the kernels of two hosts
  *
- * Measured between cores with `build/bench/guard shm`, which prints the round trip, on one virtual machine with two
+ * Measured between cores by a flag's round trip, as `rondo bench` does, on one virtual machine with two
  * cores of an AMD EPYC (family 25, model 17), as the hypervisor moved them about; lines by its all-reduces. The ring's
  * order needs no more than which is cheaper, and that the steps come in this order everywhere. hwloc's figures
  * and measured ones (`rondo topo --measure`) take the place of the table's.
