@@ -124,7 +124,6 @@ RD_INLINE size_t RD_NAME(steps, RD_TYPE)(const struct rd_call *call, struct rd_f
     return at;
 }
 
-#if RD_NARROW_TYPE || defined RD_ORDERED_TYPE
 /* false: a step for rare_step. */
 RD_INLINE bool RD_NAME(pair_step, RD_TYPE)(const struct rd_call *call, struct rd_form form, const unsigned char *first,
                                            const unsigned char *second, v_uint8 packed[4])
@@ -166,7 +165,6 @@ RD_INLINE size_t RD_NAME(pair_steps, RD_TYPE)(const struct rd_call *call, rondo_
     }
     return at;
 }
-#endif
 
 /* All whole steps from `at` on: a loop for each pair of forms. */
 RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_op op, size_t at)
@@ -180,13 +178,11 @@ RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_o
     if (out_wide || op == RONDO_MAX || op == RONDO_MIN) /* those of the narrow form never come here */
         return RD_NAME(steps, RD_TYPE)(call, to_wide, at);
 #endif
-#if RD_NARROW_TYPE || defined RD_ORDERED_TYPE
     if (call->pass->sources == 2 && call->pass->outputs <= 2) {
         if (RD_ALIGNED && op == RONDO_AVG && !call->scaled && (!call->divided || call->reduction->ranks == 2))
             return RD_NAME(pair_steps, RD_TYPE)(call, op, true, at);
         return RD_NAME(pair_steps, RD_TYPE)(call, op, false, at);
     }
-#endif
     struct rd_form narrow = {.op = op, .aligned = RD_ALIGNED && op == RONDO_SUM};
     return RD_NAME(steps, RD_TYPE)(call, narrow, at);
 }
