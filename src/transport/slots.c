@@ -30,14 +30,14 @@ rondo_result rd_slots_agree(const rondo_link_spec *spec, const char *transport, 
 
 size_t rd_slots_memory(uint32_t slots, size_t slot_bytes)
 {
-    return sizeof(rd_slots_control) + slots * (sizeof(rondo_slot) + slot_bytes);
+    return RD_SLOTS_FIRST + slots * (sizeof(rondo_slot) + slot_bytes);
 }
 
 void rd_slots_prepare(void *memory, const rondo_link_spec *spec, const uint64_t token[2])
 {
     rd_slots_control *control = memory;
     *control = (rd_slots_control){.token = {token[0], token[1]}, .slot_bytes = spec->slot_bytes, .slots = spec->slots};
-    unsigned char *base = (unsigned char *)memory + sizeof *control;
+    unsigned char *base = (unsigned char *)memory + RD_SLOTS_FIRST;
     for (uint32_t i = 0; i < spec->slots; i++)
         *(rondo_slot *)(base + i * (sizeof(rondo_slot) + spec->slot_bytes)) = (rondo_slot){0};
 }
@@ -45,9 +45,12 @@ void rd_slots_prepare(void *memory, const rondo_link_spec *spec, const uint64_t 
 void rd_slots_init(rd_slots *end, void *memory, const rondo_link_spec *spec, int side, const rondo_link_ops *ops)
 {
     *end = (rd_slots){
-        .link = {.ops = ops, .caps = RD_SLOTS_CAPS, .slots = spec->slots, .slot_bytes = spec->slot_bytes,
+        .link = {.ops = ops,
+                 .caps = RD_SLOTS_CAPS,
+                 .slots = spec->slots,
+                 .slot_bytes = spec->slot_bytes,
                  .peer = spec->peer},
-        .base = (unsigned char *)memory + sizeof(rd_slots_control),
+        .base = (unsigned char *)memory + RD_SLOTS_FIRST,
         .stride = sizeof(rondo_slot) + spec->slot_bytes,
         .mask = spec->slots - 1,
         .watched = side == RD_SENDER ? offsetof(rondo_slot, freed) : offsetof(rondo_slot, filled),
