@@ -9,6 +9,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -121,14 +123,70 @@ static void test_not_inherited(void **state)
     close(fd);
 }
 
+/* As base/shared.c says that Zen takes it of an address. */
+static unsigned way_hash(uintptr_t at)
+{
+    static const int pairs[][2] = {{12, 27}, {13, 26}, {14, 25}, {15, 20}, {16, 21}, {17, 22}, {18, 23}, {19, 24}};
+    unsigned hash = 0;
+    for (int i = 0; i < 8; i++) hash |= ((at >> pairs[i][0] ^ at >> pairs[i][1]) & 1) << i;
+    return hash;
+}
+
+/* What ranks go through side by side never meets in the first cache. */
+static void test_apart_in_cache(void **state)
+{
+    (void)state;
+    enum { MAPPINGS = 24, BYTES = 1 << 20, MORE = 28 << 10 }; /* of odd sizes, so that neighbours alone would meet */
+    unsigned char *at[MAPPINGS];
+    for (int i = 0; i < MAPPINGS; i++) {
+        void *address;
+        int fd;
+        assert_int_equal(rd_shared_create("test", BYTES + (size_t)i * MORE, &address, &fd), RONDO_SUCCESS);
+        close(fd);
+        at[i] = address;
+    }
+    for (int i = 0; i < MAPPINGS; i++)
+        for (int k = 0; k < i; k++)
+            for (size_t offset = 0; offset < BYTES; offset += 4096)
+                if (way_hash((uintptr_t)at[i] + offset) == way_hash((uintptr_t)at[k] + offset))
+                    fail_msg("mappings %d at %p and %d at %p: the same at offset %zu", i, (void *)at[i], k,
+                             (void *)at[k], offset);
+    for (int i = 0; i < MAPPINGS; i++) rd_shared_unmap(at[i], BYTES + (size_t)i * MORE);
+}
+
+/* Where there is no room to choose from, the kernel chooses. */
+static void test_little_room(void **state)
+{
+    (void)state;
+    int status;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (!child) {
+        char line[128];
+        unsigned long pages = 0;
+        void *at;
+        int fd;
+        FILE *statm = fopen("/proc/self/statm", "re");
+        if (!statm || !fgets(line, sizeof line, statm) || sscanf(line, "%lu", &pages) != 1) _exit(2);
+        fclose(statm);
+        rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (16 << 20);
+        if (setrlimit(RLIMIT_AS, &(struct rlimit){most, most})) _exit(3);
+        if (rd_shared_create("test", 1 << 20, &at, &fd) != RONDO_SUCCESS) _exit(4);
+        memset(at, 1, 1 << 20);
+        rd_shared_unmap(at, 1 << 20);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_two_mappings),
-        cmocka_unit_test(test_sealed),
-        cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_too_much),
-        cmocka_unit_test(test_not_inherited),
+        cmocka_unit_test(test_two_mappings),  cmocka_unit_test(test_sealed),
+        cmocka_unit_test(test_refused),       cmocka_unit_test(test_too_much),
+        cmocka_unit_test(test_not_inherited), cmocka_unit_test(test_apart_in_cache),
+        cmocka_unit_test(test_little_room),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
