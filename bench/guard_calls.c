@@ -37,6 +37,7 @@ static const struct guard_case {
 } cases[] = {
     {1, NULL, ALL_REDUCE, 8},
     {2, "exchange", PLAIN, 8},
+    {2, "exchange", PLAIN, KIB},
     {2, "exchange", ALL_REDUCE, 8},
     {2, "exchange", ALL_REDUCE, KIB},
     {2, "flat", ALL_REDUCE, 8},

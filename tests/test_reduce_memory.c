@@ -156,7 +156,7 @@ static void every_type_and_operator_in_random_passes(void **state)
     static const int ranks[] = {1, 2, 3, 5, 7, 8, 100, 127, 128, 129, 255, 256, 257, 1000, 10000};
     FOR_EACH_TYPE(type)
         FOR_EACH_OP(op)
-            for (size_t count = 0; count <= 200; count += 1 + random_below(3)) {
+            for (size_t count = 0; count <= 260; count += 1 + random_below(3)) {
                 struct situation s = {
                     type, op, ranks[random_below(sizeof ranks / sizeof *ranks)], count, random_below(2), 0, 0};
                 if (random_below(2)) s.source_offset = random_below(64), s.output_offset = random_below(64);

@@ -8,6 +8,7 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <string.h>
 
 #ifdef __x86_64__
 #include <cpuid.h>
@@ -114,6 +115,7 @@ rondo_result rd_reduction_init(rd_reduction *reduction, rondo_dtype type, rondo_
     while (!levels[level].kernels->run[type][op]) level--;
 
     size_t bytes = rd_dtype_bytes(type);
+    void (*few)(const rd_reduction *, const rd_pass *) = levels[RD_CPU_PORTABLE].kernels->few[type][op];
     double scale = op == RONDO_AVG && needs_scaling(type) ? scale_for(ranks) : 1;
     *reduction = (rd_reduction){
         .type = type,
@@ -122,6 +124,8 @@ rondo_result rd_reduction_init(rd_reduction *reduction, rondo_dtype type, rondo_
         .bytes = bytes,
         .wide_bytes = rd_dtype_narrow(type) ? sizeof(float) : bytes,
         .run = levels[level].kernels->run[type][op],
+        .run_few = few,
+        .few_most = few ? RD_FEW_BYTES / bytes : 0,
         .scale = scale,
         .divisor = op == RONDO_AVG ? ranks * scale : 1,
     };
@@ -135,9 +139,11 @@ void rd_reduction_in_type(rd_reduction *reduction)
     reduction->divisor = reduction->ranks * reduction->scale;
 }
 
+/* Less than a line is the C library's business. */
 void rd_copy(void *to, void *also, const void *from, size_t bytes, bool touch)
 {
-    levels[rd_cpu_level_best()].kernels->copy(to, also, from, bytes, touch);
+    if (bytes < 64 && !also && !touch) memcpy(to, from, bytes);
+    else levels[rd_cpu_level_best()].kernels->copy(to, also, from, bytes, touch);
 }
 
 /* ---- Floating-point state ------------------------------------------------------------------------------------ */

@@ -31,7 +31,7 @@ struct rd_form {
 
 static bool touches(const rd_pass *pass)
 {
-    for (int o = 0; o < pass->outputs; o++)
+    for (int o = 0; o < pass->outputs && pass->touch; o++)
         if (pass->output[o] == pass->source[0]) return false; /* the output's stores do it */
     return pass->touch;
 }
@@ -241,5 +241,15 @@ const struct rd_kernels RD_KERNELS = {
             [RONDO_BFLOAT16] = RD_ROW(bfloat16, bfloat16),
             [RONDO_FLOAT8E4M3] = RD_ROW(float8e4m3, float8e4m3),
             [RONDO_FLOAT8E5M2] = RD_ROW(float8e5m2, float8e5m2)},
+#if RD_VECTOR_BYTES == 16
+    .few = {[RONDO_INT8] = RD_ROW(few_int8, few_uint8),
+            [RONDO_UINT8] = RD_ROW(few_uint8, few_uint8),
+            [RONDO_INT32] = RD_ROW(few_int32, few_uint32),
+            [RONDO_UINT32] = RD_ROW(few_uint32, few_uint32),
+            [RONDO_INT64] = RD_ROW(few_int64, few_uint64),
+            [RONDO_UINT64] = RD_ROW(few_uint64, few_uint64),
+            [RONDO_FLOAT32] = RD_ROW(few_float32, few_float32),
+            [RONDO_FLOAT64] = RD_ROW(few_float64, few_float64)},
+#endif
     .copy = copy,
 };

@@ -20,6 +20,16 @@
 #define RD_COMBINE RD_LANE
 #endif
 
+RD_INLINE void RD_NAME(scale_term, RD_TYPE)(const struct rd_call *call, struct rd_form form, int k, RD_LANE_VECTOR to[4])
+{
+#ifndef RD_ORDERED_TYPE
+    if (form.op == RONDO_AVG && !form.aligned && call->scaled && !(k == 0 && call->pass->first_partial))
+        for (int i = 0; i < 4; i++) to[i] = RD_NAME(scale, RD_LANE)(to[i], &call->factors);
+#else
+    (void)call, (void)form, (void)k, (void)to;
+#endif
+}
+
 /* Term k: a step of source[k] from `from` on. */
 RD_INLINE void RD_NAME(load_term, RD_TYPE)(const struct rd_call *call, struct rd_form form, int k,
                                            const unsigned char *from, RD_LANE_VECTOR to[4])
@@ -36,10 +46,7 @@ RD_INLINE void RD_NAME(load_term, RD_TYPE)(const struct rd_call *call, struct rd
     } else {
         RD_NAME(load, RD_TYPE)(from, to);
     }
-#ifndef RD_ORDERED_TYPE
-    if (form.op == RONDO_AVG && !form.aligned && call->scaled && !(k == 0 && call->pass->first_partial))
-        for (int i = 0; i < 4; i++) to[i] = RD_NAME(scale, RD_LANE)(to[i], &call->factors);
-#endif
+    RD_NAME(scale_term, RD_TYPE)(call, form, k, to);
     if (k == 0 && call->touch) rd_touch_lines(from, RD_STEP * (wide ? RD_WIDE : RD_BYTES));
 }
 
@@ -187,18 +194,61 @@ RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_o
     return RD_NAME(steps, RD_TYPE)(call, narrow, at);
 }
 
+/* A short pass, by pieces of at most 4 vectors: what steps look up, and the detour that rd_part takes, would be most of
+ * its time. */
+#if RD_VECTOR_BYTES == 16 && !RD_NARROW_TYPE && !defined RD_ORDERED_TYPE
+RD_INLINE void RD_NAME(load_few, RD_TYPE)(const struct rd_call *call, struct rd_form form, int k, size_t at,
+                                          size_t bytes, RD_LANE_VECTOR to[4])
+{
+    v_uint8 loaded[4];
+    load_few((const unsigned char *)call->pass->source[k] + at, bytes, loaded);
+    RD_NAME(load, RD_TYPE)((const unsigned char *)loaded, to);
+    RD_NAME(scale_term, RD_TYPE)(call, form, k, to);
+}
+
+RD_INLINE void RD_NAME(few, RD_TYPE)(const rd_reduction *reduction, const rd_pass *pass, rondo_op op)
+{
+    const struct rd_form form = {.op = op};
+    const struct rd_call call = op == RONDO_AVG ? rd_call_of(reduction, pass) : (struct rd_call){.pass = pass};
+    size_t all = pass->count * RD_BYTES;
+    for (size_t at = 0, bytes; at < all; at += bytes) {
+        RD_LANE_VECTOR sum[4], term[4];
+        v_uint8 packed[4];
+        bytes = all - at < RD_STEP * RD_BYTES ? all - at : RD_STEP * RD_BYTES;
+        RD_NAME(load_few, RD_TYPE)(&call, form, 0, at, bytes, sum);
+        for (int k = 1; k < pass->sources; k++) {
+            RD_NAME(load_few, RD_TYPE)(&call, form, k, at, bytes, term);
+            RD_NAME(add_term, RD_TYPE)(form, sum, term);
+        }
+        RD_NAME(pack_sum, RD_TYPE)(&call, form, sum, packed);
+        for (int o = 0; o < pass->outputs; o++) store_few((unsigned char *)pass->output[o] + at, bytes, packed);
+    }
+    if (!touches(pass)) return;
+    rd_touch_line((uintptr_t)pass->source[0]);
+    rd_touch_lines(pass->source[0], all);
+}
+#define RD_FEW(name, op)                                                                                               \
+    static void RD_NAME(RD_NAME(few, RD_TYPE), name)(const rd_reduction *reduction, const rd_pass *pass)               \
+    {                                                                                                                  \
+        RD_NAME(few, RD_TYPE)(reduction, pass, op);                                                                    \
+    }
+#else
+#define RD_FEW(name, op)
+#endif
+
 #define RD_RUN(reduction, pass, op)                                                                                    \
     {                                                                                                                  \
         size_t at = 0;                                                                                                 \
         if (pass->count >= RD_STEP) {                                                                                  \
-            struct rd_call call = rd_call_of(reduction, pass);                                                         \
+            struct rd_call call = rd_call_of(reduction, pass);                                                          \
             at = rd_head(&call, RD_STEP);                                                                              \
             at = RD_NAME(all_steps, RD_TYPE)(&call, op, at);                                                           \
         }                                                                                                              \
         if (at < pass->count) rd_part(reduction, pass, RD_STEP, at, pass->count - at);                                 \
     }
 #define RD_OPERATOR(name, op)                                                                                          \
-    static void RD_NAME(RD_TYPE, name)(const rd_reduction *reduction, const rd_pass *pass) RD_RUN(reduction, pass, op)
+    static void RD_NAME(RD_TYPE, name)(const rd_reduction *reduction, const rd_pass *pass) RD_RUN(reduction, pass, op)  \
+    RD_FEW(name, op)
 #define RD_ORDER(name, op)                                                                                             \
     static void RD_NAME(RD_TYPE, name)(const rd_reduction *reduction, const rd_pass *pass)                             \
     {                                                                                                                  \
@@ -225,6 +275,7 @@ RD_OPERATOR(avg, RONDO_AVG)
 #undef RD_SPECIAL_STEP
 #undef RD_RARE_STEP
 #undef RD_RUN
+#undef RD_FEW
 #undef RD_ORDER
 #undef RD_OPERATOR
 #undef RD_STEP

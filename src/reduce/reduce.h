@@ -53,6 +53,8 @@ typedef struct rd_reduction {
     int ranks;          /* N, for AVG */
     size_t bytes, wide_bytes;
     void (*run)(const struct rd_reduction *reduction, const rd_pass *pass);
+    void (*run_few)(const struct rd_reduction *reduction, const rd_pass *pass); /* of 1 to few_most elements */
+    size_t few_most;                                                            /* perhaps 0 */
     double scale, divisor; /* AVG on floats: 2^-k and N * 2^-k, or 1 */
 } rd_reduction;
 
@@ -64,7 +66,10 @@ rondo_result rd_reduction_init(rd_reduction *reduction, rondo_dtype type, rondo_
  * are added, since in the type they might overflow. */
 void rd_reduction_in_type(rd_reduction *reduction);
 
-static inline void rd_reduce(const rd_reduction *reduction, const rd_pass *pass) { reduction->run(reduction, pass); }
+static inline void rd_reduce(const rd_reduction *reduction, const rd_pass *pass)
+{
+    (pass->count - 1 < reduction->few_most ? reduction->run_few : reduction->run)(reduction, pass);
+}
 
 /* Copies `bytes` from `from` to `to` and, when it is not NULL, to `also`; touch as above (then `from` is writable). */
 void rd_copy(void *to, void *also, const void *from, size_t bytes, bool touch);

@@ -7,9 +7,13 @@
 
 #include "reduce/reduce.h"
 
+#define RD_FEW_BYTES 255 /* of a pass that is fewer bytes than a step of AVX-512 */
+
 struct rd_kernels {
     /* NULL: the level below does it better */
     void (*run[RONDO_DTYPES][RONDO_OPS])(const rd_reduction *reduction, const rd_pass *pass);
+    /* Passes of at most RD_FEW_BYTES over types that are their own wide type; of the portable level only. */
+    void (*few[RONDO_DTYPES][RONDO_OPS])(const rd_reduction *reduction, const rd_pass *pass);
     void (*copy)(void *to, void *also, const void *from, size_t bytes, bool touch);
 };
 

@@ -318,6 +318,57 @@ RD_INLINE void fill_vectors(unsigned char *to, const unsigned char *from, size_t
 }
 RD_INLINE void store_vector(unsigned char *to, v_uint8 vector) { memcpy(to, &vector, sizeof vector); }
 
+#if RD_VECTOR_BYTES == 16
+/* 1 to 64 bytes as vectors that overlap: the first and the last bytes of them, as many as the next smaller power of two.
+ * A byte that lies in two is worked on twice, with one result. No detour by memory, where a vector must wait for the
+ * smaller stores that make it up. */
+#define RD_FEW_WORD(bits)                                                                                              \
+    RD_INLINE v_uint8 load_word##bits(const unsigned char *from)                                                       \
+    {                                                                                                                  \
+        uint##bits##_t word;                                                                                           \
+        memcpy(&word, from, sizeof word);                                                                              \
+        return (v_uint8)(v_uint64){word, 0};                                                                           \
+    }                                                                                                                  \
+    RD_INLINE void store_word##bits(unsigned char *to, v_uint8 vector)                                                 \
+    {                                                                                                                  \
+        uint##bits##_t word = (uint##bits##_t)((v_uint64)vector)[0];                                                   \
+        memcpy(to, &word, sizeof word);                                                                                \
+    }
+RD_FEW_WORD(8)
+RD_FEW_WORD(16)
+RD_FEW_WORD(32)
+RD_FEW_WORD(64)
+
+RD_INLINE void load_few(const unsigned char *from, size_t bytes, v_uint8 to[4])
+{
+    const unsigned char *end = from + bytes;
+    if (bytes > 32) {
+        to[0] = load_vector(from), to[1] = load_vector(from + 16);
+        to[2] = load_vector(end - 32), to[3] = load_vector(end - 16);
+        return;
+    }
+    if (bytes >= 16) to[0] = load_vector(from), to[1] = load_vector(end - 16);
+    else if (bytes >= 8) to[0] = load_word64(from), to[1] = load_word64(end - 8);
+    else if (bytes >= 4) to[0] = load_word32(from), to[1] = load_word32(end - 4);
+    else if (bytes >= 2) to[0] = load_word16(from), to[1] = load_word16(end - 2);
+    else to[0] = to[1] = load_word8(from);
+    to[2] = to[0], to[3] = to[1];
+}
+
+RD_INLINE void store_few(unsigned char *to, size_t bytes, const v_uint8 from[4])
+{
+    unsigned char *end = to + bytes;
+    if (bytes > 32) {
+        store_vector(to, from[0]), store_vector(to + 16, from[1]);
+        store_vector(end - 32, from[2]), store_vector(end - 16, from[3]);
+    } else if (bytes >= 16) store_vector(to, from[0]), store_vector(end - 16, from[1]);
+    else if (bytes >= 8) store_word64(to, from[0]), store_word64(end - 8, from[1]);
+    else if (bytes >= 4) store_word32(to, from[0]), store_word32(end - 4, from[1]);
+    else if (bytes >= 2) store_word16(to, from[0]), store_word16(end - 2, from[1]);
+    else store_word8(to, from[0]);
+}
+#endif
+
 RD_INLINE void store_vectors(unsigned char *to, const v_uint8 *vectors, size_t bytes)
 {
     for (size_t i = 0; i < bytes / RD_VECTOR_BYTES; i++) store_vector(to + i * RD_VECTOR_BYTES, vectors[i]);
