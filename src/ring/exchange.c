@@ -12,13 +12,14 @@ void rd_exchange_start(rd_op *op)
 {
     rd_exchange *x = &op->exchange;
     x->published = x->arrived = 0;
+    x->bytes = op->plan.count * op->reduction->bytes;
     x->blocked = NULL;
 }
 
 static rondo_link_result publish(rd_op *op)
 {
     rd_exchange *x = &op->exchange;
-    size_t bytes = op->plan.count * op->reduction->bytes;
+    size_t bytes = x->bytes;
     rondo_range whole = {0, op->plan.count};
     for (; x->published < op->plan.steps; x->published++) {
         const rondo_step *step = &op->steps[x->published];
@@ -39,12 +40,11 @@ static rondo_link_result publish(rd_op *op)
 static rondo_link_result collect(rd_op *op)
 {
     rd_exchange *x = &op->exchange;
-    size_t bytes = op->plan.count * op->reduction->bytes;
     for (; x->arrived < op->plan.steps; x->arrived++) {
         rd_wire *wire = &op->wiring->flat_in[op->steps[x->arrived].recv_from];
         x->blocked = wire;
         x->to_send = false;
-        rondo_link_result r = wire->link->ops->peek(wire->link, bytes, op->signature, &x->place[x->arrived]);
+        rondo_link_result r = wire->link->ops->peek(wire->link, x->bytes, op->signature, &x->place[x->arrived]);
         if (r != RONDO_LINK_OK) return r;
     }
     return RONDO_LINK_OK;
@@ -59,25 +59,25 @@ static bool order_shows(const rd_op *op)
 
 /* Adds `part`, its terms in the order of the chunk whose owner stands `ahead` positions further on the ring: the term of
  * the rank `ahead + 1` positions on comes first. Terms lie in the order of positions after this rank's; the last, this
- * rank's own. What is read in a slot is also written there: see RONDO_LINK_TOUCH. */
+ * rank's own. What is read in a slot is also written there: see RONDO_LINK_TOUCH. A brief message lies in its slot's
+ * head, which release stores to anyway. */
 static void add_up(rd_op *op, rondo_range part, int32_t ahead)
 {
     const rd_exchange *x = &op->exchange;
-    int32_t n = op->plan.size;
+    int32_t n = op->plan.size, outputs = 1;
     size_t at = part.first * op->reduction->bytes;
     rd_pass pass;
     rd_pass_begin(&pass, part.count, n);
     pass.finish = true;
-    pass.output[pass.outputs++] = op->buffers.output + at;
-    for (int32_t k = 0; k < n; k++) {
-        int32_t from = (ahead + k) % n;
-        if (from == n - 1) {
-            pass.source[k] = op->buffers.input + at;
-            continue;
-        }
-        pass.source[k] = (unsigned char *)x->place[from] + at;
-        pass.output[pass.outputs++] = (unsigned char *)x->place[from] + at;
+    pass.output[0] = op->buffers.output + at;
+    for (int32_t k = 0, from = ahead; k < n; k++) {
+        bool own = from == n - 1;
+        unsigned char *place = own ? NULL : (unsigned char *)x->place[from] + at;
+        pass.source[k] = own ? op->buffers.input + at : place;
+        if (!own && x->bytes > RONDO_SLOT_BRIEF) pass.output[outputs++] = place;
+        from = own ? 0 : from + 1;
     }
+    pass.outputs = outputs;
     rd_reduce(op->reduction, &pass);
 }
 

@@ -149,6 +149,7 @@ typedef struct rd_flat {
 /* Exchange: arrived <= steps, and nothing is added before all have arrived. */
 typedef struct rd_exchange {
     int32_t published, arrived; /* steps */
+    size_t bytes;               /* of the message */
     rd_wire *blocked;
     bool to_send;               /* what it waits for on that wire */
     void *place[RD_MAX_FLAT];   /* [step]: where the peer's message lies */
