@@ -38,9 +38,13 @@ uint64_t rd_record_begin(rd_recorder *recorder, const rd_call *calls, int togeth
     uint64_t index = GET(recorder->begun), count = calls->count;
     rd_entry *entry = &recorder->entries[index % RONDO_RECORD_CALLS];
     for (int i = 1; i < together; i++) count += calls[i].count;
-    PUT(entry->what, calls->kind | (uint64_t)calls->collective << 8 | (uint64_t)calls->dtype << 16 |
-                         (uint64_t)calls->op << 24 | (uint64_t)together << 32);
-    PUT(entry->root_result, (uint32_t)calls->root | (uint64_t)RONDO_IN_PROGRESS << 32);
+    PUT(entry->kind, calls->kind);
+    PUT(entry->collective, (uint8_t)calls->collective);
+    PUT(entry->dtype, (uint8_t)calls->dtype);
+    PUT(entry->op, (uint8_t)calls->op);
+    PUT(entry->together, (uint32_t)together);
+    PUT(entry->root, calls->root);
+    PUT(entry->result, RONDO_IN_PROGRESS);
     PUT(entry->count, count);
     PUT(entry->begun, rd_ticks());
     PUT(entry->ended, 0);
@@ -53,7 +57,7 @@ void rd_record_end(rd_recorder *recorder, uint64_t index, rondo_result result, b
 {
     rd_entry *entry = &recorder->entries[index % RONDO_RECORD_CALLS];
     if (GET(recorder->begun) > index + RONDO_RECORD_CALLS) return; /* written over since */
-    PUT(entry->root_result, (GET(entry->root_result) & UINT32_MAX) | (uint64_t)result << 32);
+    PUT(entry->result, result);
     PUT(entry->ended, at_once ? GET(entry->begun) + 1 : rd_ticks());
 }
 
@@ -76,19 +80,18 @@ static uint64_t real_ns(const rd_recorder *recorder, uint64_t ticks)
 static void read_entry(const rd_recorder *recorder, uint64_t index, rondo_record_call *call)
 {
     const rd_entry *entry = &recorder->entries[index % RONDO_RECORD_CALLS];
-    uint64_t what = GET(entry->what), root_result = GET(entry->root_result);
     *call = (rondo_record_call){
         .number = GET(entry->number),
         .begun_ns = real_ns(recorder, GET(entry->begun)),
         .ended_ns = real_ns(recorder, GET(entry->ended)),
         .count = GET(entry->count),
-        .root = (int32_t)(uint32_t)root_result,
-        .result = (int32_t)(root_result >> 32),
-        .kind = (uint8_t)what,
-        .collective = (uint8_t)(what >> 8),
-        .dtype = (uint8_t)(what >> 16),
-        .op = (uint8_t)(what >> 24),
-        .together = (uint32_t)(what >> 32),
+        .root = GET(entry->root),
+        .result = GET(entry->result),
+        .kind = GET(entry->kind),
+        .collective = GET(entry->collective),
+        .dtype = GET(entry->dtype),
+        .op = GET(entry->op),
+        .together = GET(entry->together),
     };
     call->bytes = call->count * rd_dtype_bytes((rondo_dtype)call->dtype);
 }

@@ -14,9 +14,10 @@
 #include <stdatomic.h>
 
 typedef struct rd_entry {
-    _Atomic uint64_t number;      /* 0: none */
-    _Atomic uint64_t what;        /* kind, collective, dtype, op, from the lowest byte up; `together` above */
-    _Atomic uint64_t root_result; /* root, and the result above */
+    _Atomic uint64_t number; /* 0: none */
+    _Atomic uint8_t kind, collective, dtype, op;
+    _Atomic uint32_t together;
+    _Atomic int32_t root, result;
     _Atomic uint64_t count;
     _Atomic uint64_t begun, ended; /* ticks */
     _Atomic uint64_t unused[2];    /* a line to each */
