@@ -7,7 +7,7 @@
 
 enum { MOST_LOCKS = 16 };
 
-static int generation;
+int rd_generation_now;
 static pthread_mutex_t *held[MOST_LOCKS];
 static int held_count;
 
@@ -23,7 +23,7 @@ static void after(void)
 
 static void in_child(void)
 {
-    generation++;
+    rd_generation_now++;
     after();
 }
 
@@ -35,8 +35,6 @@ void rd_hold_at_fork(pthread_mutex_t *lock)
 {
     if (held_count < MOST_LOCKS) held[held_count++] = lock;
 }
-
-int rd_generation(void) { return generation; }
 
 bool rd_is_readable(const void *ptr, size_t bytes)
 {

@@ -10,7 +10,8 @@
 #include <stddef.h>
 
 /* A number that differs between a process and its forked children. Costs a load. */
-int rd_generation(void);
+extern int rd_generation_now;
+static inline int rd_generation(void) { return rd_generation_now; }
 
 /* Whether this process can read the first and the last of so many bytes, at least 1; where the kernel will not say, yes. */
 bool rd_is_readable(const void *ptr, size_t bytes);

@@ -12,7 +12,6 @@
 
 #ifdef __x86_64__
 #include <cpuid.h>
-#include <immintrin.h>
 #endif
 
 /* ---- Levels -------------------------------------------------------------------------------------------------- */
@@ -145,20 +144,3 @@ void rd_copy(void *to, void *also, const void *from, size_t bytes, bool touch)
     if (bytes < 64 && !also && !touch) memcpy(to, from, bytes);
     else levels[rd_cpu_level_best()].kernels->copy(to, also, from, bytes, touch);
 }
-
-/* ---- Floating-point state ------------------------------------------------------------------------------------ */
-
-#ifdef __x86_64__
-#define RD_MXCSR_DEFAULT 0x1f80u /* exceptions masked, round to nearest even, no flush to zero, denormals are kept */
-
-unsigned rd_fp_enter(void)
-{
-    unsigned saved = _mm_getcsr();
-    if (saved != RD_MXCSR_DEFAULT) _mm_setcsr(RD_MXCSR_DEFAULT);
-    return saved;
-}
-void rd_fp_leave(unsigned saved) { _mm_setcsr(saved); }
-#else
-unsigned rd_fp_enter(void) { return 0; }
-void rd_fp_leave(unsigned saved) { (void)saved; }
-#endif

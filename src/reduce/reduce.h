@@ -8,6 +8,9 @@
 #include "rondo.h"
 
 #include <stdbool.h>
+#ifdef __x86_64__
+#include <xmmintrin.h>
+#endif
 
 #define RD_MAX_SOURCES 64
 
@@ -81,7 +84,18 @@ int rd_cpu_level_best(void);
 
 /* The floating-point state that every kernel assumes: round to nearest even, no flush to zero. enter returns what was
  * there, leave restores it. */
-unsigned rd_fp_enter(void);
-void rd_fp_leave(unsigned saved);
+#ifdef __x86_64__
+#define RD_MXCSR_DEFAULT 0x1f80u /* exceptions masked, round to nearest even, no flush to zero, denormals are kept */
+static inline unsigned rd_fp_enter(void)
+{
+    unsigned saved = _mm_getcsr();
+    if (saved != RD_MXCSR_DEFAULT) _mm_setcsr(RD_MXCSR_DEFAULT);
+    return saved;
+}
+static inline void rd_fp_leave(unsigned saved) { _mm_setcsr(saved); }
+#else
+static inline unsigned rd_fp_enter(void) { return 0; }
+static inline void rd_fp_leave(unsigned saved) { (void)saved; }
+#endif
 
 #endif
