@@ -5,10 +5,8 @@
 #ifndef RD_RING_EVENT_H
 #define RD_RING_EVENT_H
 
+#include "base/hot.h"
 #include "ring/exec.h"
-
-/* Of what is used with an engine and without one, each in its own place: without, every call counts. */
-#define RD_HOT static inline __attribute__((always_inline))
 
 /* What one event does. */
 typedef struct rd_event {

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "ring/exec.h"
 
+#include "base/hot.h"
+
 #include <string.h>
 
 static enum rd_executor executor(const rd_op *op)
@@ -35,7 +37,7 @@ static void foresee(const rd_op *op, const rd_flow *flow)
     rd_wire_foresee(flow->in, flow->scratch, op->wiring->slice_bytes);
 }
 
-static void start_ring(rd_op *op)
+RD_APART void start_ring(rd_op *op)
 {
     const rd_wiring *wiring = op->wiring;
     size_t widest = op->plan.wide ? op->reduction->wide_bytes : op->reduction->bytes;
@@ -76,15 +78,8 @@ void rd_op_start(rd_op *op)
     }
 }
 
-/* A world of one: the message is its own result. */
-static rd_progress move_own(rd_op *op)
+RD_APART rd_progress move_own_by_engine(rd_op *op, size_t bytes)
 {
-    size_t bytes = op->plan.count * op->reduction->bytes;
-    if (!bytes || !op->buffers.output || op->buffers.output == op->buffers.input) return RD_DONE;
-    if (!op->engine) {
-        memmove(op->buffers.output, op->buffers.input, bytes);
-        return RD_DONE;
-    }
     if (op->own_ticket) return rd_engine_done(op->engine, op->own_ticket) ? RD_DONE : RD_IDLE;
     rondo_link_result r = rd_op_copy(op, op->buffers.output, NULL, op->buffers.input, bytes, false);
     if (r != RONDO_LINK_OK) return rd_op_fail(op, NULL, r);
@@ -92,14 +87,18 @@ static rd_progress move_own(rd_op *op)
     return RD_MOVED;
 }
 
-rd_progress rd_op_advance(rd_op *op)
+/* A world of one: the message is its own result. */
+static rd_progress move_own(rd_op *op)
 {
-    if (op->by == RD_BY_PEERS) return rd_peers_advance(op);
-    if (op->by == RD_BY_ITSELF) return move_own(op);
-    if (op->by == RD_BY_EXCHANGE) return rd_exchange_advance(op);
-    if (op->by == RD_BY_FLAT) return rd_flat_advance(op);
-    if (op->by == RD_BY_HIER) return rd_hier_advance(op);
-    if (op->by == RD_BY_KERNEL) return rd_kernel_advance(op);
+    size_t bytes = op->plan.count * op->reduction->bytes;
+    if (!bytes || !op->buffers.output || op->buffers.output == op->buffers.input) return RD_DONE;
+    if (op->engine) return move_own_by_engine(op, bytes);
+    memmove(op->buffers.output, op->buffers.input, bytes);
+    return RD_DONE;
+}
+
+RD_APART rd_progress advance_channels(rd_op *op)
+{
     rd_progress all = RD_DONE;
     for (int c = 0; c < op->wiring->channels; c++) {
         if (op->flow[c].done) continue;
@@ -112,6 +111,20 @@ rd_progress rd_op_advance(rd_op *op)
     for (int c = 0; c < op->wiring->channels; c++)
         if (!op->flow[c].done) return all;
     return RD_DONE;
+}
+
+rd_progress rd_op_advance(rd_op *op)
+{
+    switch (op->by) {
+    case RD_BY_ITSELF: return move_own(op);
+    case RD_BY_EXCHANGE: return rd_exchange_advance(op);
+    case RD_BY_FLAT: return rd_flat_advance(op);
+    case RD_BY_PEERS: return rd_peers_advance(op);
+    case RD_BY_HIER: return rd_hier_advance(op);
+    case RD_BY_KERNEL: return rd_kernel_advance(op);
+    case RD_BY_RING: break;
+    }
+    return advance_channels(op);
 }
 
 static rd_progress armed(rd_op *op, const rd_wire *wire, rondo_link_result answer)
