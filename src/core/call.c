@@ -16,11 +16,12 @@ rondo_result rd_comm_note(rondo_comm *comm, rondo_result result)
 static rondo_result run_here(rondo_comm *comm, const rd_call *call)
 {
     rd_task task, *tasks[] = {&task};
+    bool at_once = rd_line_is_free(&comm->line);
+    if (!at_once) RD_TRY(rd_check_may_wait(comm, call->name));
     rd_task_init(&task, comm, call, 1);
-    RD_TRY(rd_check_may_wait(comm, call->name));
     if (comm->device) RD_TRY(rd_task_order(&task));
     rd_task_take_ticket(&task);
-    rd_task_wait_turn(&task);
+    if (!at_once) rd_task_wait_turn(&task);
     rd_drive(tasks, 1, NULL);
     return task.result == RONDO_SUCCESS ? RONDO_SUCCESS : rd_fail(task.result, "%s", comm->stop.text);
 }
@@ -55,8 +56,9 @@ rondo_result rd_call_run(rondo_comm *comm, rd_call *call, rondo_stream *stream)
     if (!comm)
         result = rd_fail(RONDO_INVALID_ARGUMENT, "%s: comm is NULL; it must come from a rondo_init call", call->name);
     else if ((result = rd_comm_enter(comm, call->name)) == RONDO_SUCCESS) {
-        result = rd_comm_note(comm, run(comm, call, stream));
+        result = run(comm, call, stream);
+        if (result != RONDO_SUCCESS) rd_comm_note(comm, result);
         rd_comm_leave(comm);
     }
-    return rd_group_note(result);
+    return result == RONDO_SUCCESS ? RONDO_SUCCESS : rd_group_note(result);
 }

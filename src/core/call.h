@@ -56,24 +56,24 @@ typedef struct rd_task {
     rondo_comm *comm;
     const rd_call *calls;
     int count;
-    uint64_t ticket;     /* tasks of a communicator run in the order of their tickets */
     rondo_result result; /* RONDO_IN_PROGRESS until it has one */
+    uint64_t ticket;     /* tasks of a communicator run in the order of their tickets */
     bool started;
-    bool running; /* comm->op carries out the `fused` calls from calls[at] on */
-    int at, fused;
-    bool passing; /* comm->messages carries out the sends and receives among the calls */
-    int messages;
-    uint64_t entry, first_message; /* in the flight record, of what runs */
-    int64_t deadline, warn_at;     /* of what runs now; 0: not yet looked at the clock */
-    struct rd_gpu_mark *mark;      /* it begins when this is passed; NULL: at once */
+    bool mixed;           /* there are sends and receives among the calls */
+    bool running;         /* comm->op carries out the `fused` calls from calls[at] on */
+    bool passing;         /* comm->messages carries out the sends and receives among the calls */
     bool bereft;          /* nothing could be done, and a message's peer was gone: if that is so again, it is over */
     bool warned;          /* that a rank is stopped */
-    long moved;           /* advances that did something */
     bool queued;          /* a stream has it: nobody is inside a call while it runs */
-    _Atomic int claimed;  /* RD_CLAIM_*: of a queued one, who carries it out */
-    struct rd_task *next; /* queued on the same communicator, and not claimed */
     bool keeps_error;     /* nor can they ask the communicator what failed */
-    char *error;          /* ... so it is here; whoever has the task frees it */
+    int at, fused, messages;
+    uint64_t entry, first_message; /* in the flight record, of what runs */
+    int64_t deadline, warn_at;     /* of what runs now; 0: not yet looked at the clock */
+    long moved;                    /* advances that did something */
+    struct rd_gpu_mark *mark;      /* it begins when this is passed; NULL: at once */
+    char *error;          /* where it keeps its error; whoever has the task frees it */
+    struct rd_task *next; /* queued on the same communicator, and not claimed */
+    _Atomic int claimed;  /* RD_CLAIM_*: of a queued one, who carries it out */
 } rd_task;
 
 /* A queued task is carried out by its stream, unless its communicator has ended and somebody needs it out of the way
@@ -129,9 +129,6 @@ rondo_result rd_link_messages(rondo_comm *comm, int messages);
 /* ---- task.c ---- */
 
 void rd_task_init(rd_task *task, rondo_comm *comm, const rd_call *calls, int count);
-/* Its place in the order of tasks on its communicator. By the thread that is inside the call. */
-void rd_task_take_ticket(rd_task *task);
-bool rd_task_is_next(const rd_task *task);
 void rd_task_wait_turn(rd_task *task);
 /* Waits for all tasks of the communicator. By a thread that is inside a call. */
 void rd_tasks_drain(rondo_comm *comm);

@@ -31,27 +31,25 @@ rondo_result rd_check_process(const rondo_comm *comm, const char *function)
 
 rondo_result rd_check_may_wait(const rondo_comm *comm, const char *function)
 {
-    if (!rd_work_in_then() || atomic_load(&comm->line.turn) == comm->line.tickets) return RONDO_SUCCESS;
+    if (!rd_work_in_then() || rd_line_is_free(&comm->line)) return RONDO_SUCCESS;
     return rd_fail(RONDO_INVALID_USAGE,
                    "%s: called by the function of a work, and this communicator has calls on streams that are not "
                    "done; it might wait for the stream that it runs on",
                    function);
 }
 
-static rondo_result check_pointer(const rd_call *call, const char *name, const void *pointer)
+static rondo_result no_memory(const rd_call *call, const char *name)
 {
-    if (pointer) return RONDO_SUCCESS;
     return rd_fail(RONDO_INVALID_ARGUMENT, "%s: %s is NULL, with count %zu it must point to memory", call->name, name,
                    call->count);
 }
 
 /* form: when send + send_at == recv + recv_at; NULL: there is none. */
-static rondo_result check_overlap(const rd_call *call, size_t send_bytes, size_t recv_bytes, size_t send_at,
+static rondo_result check_in_place(const rd_call *call, size_t send_bytes, size_t recv_bytes, size_t send_at,
                                   size_t recv_at, const char *form)
 {
     uintptr_t send = (uintptr_t)call->send, recv = (uintptr_t)call->recv;
     if (form && send + send_at == recv + recv_at) return RONDO_SUCCESS;
-    if (send + send_bytes <= recv || recv + recv_bytes <= send) return RONDO_SUCCESS;
     return rd_fail(RONDO_INVALID_ARGUMENT, "%s: send [%p, %p) and recv [%p, %p) overlap; they must be apart%s%s",
                    call->name, call->send, (const void *)((const char *)call->send + send_bytes), call->recv,
                    (const void *)((char *)call->recv + recv_bytes), form ? ", or in place: " : "", form ? form : "");
@@ -71,10 +69,11 @@ size_t rd_call_parts(const rondo_comm *comm, const rd_call *call)
 
 void rd_call_ranges(const rondo_comm *comm, const rd_call *call, size_t *send_bytes, size_t *recv_bytes)
 {
-    size_t part = call->count * rd_dtype_bytes(call->dtype), all = part * (size_t)comm->size;
-    bool at_root = comm->rank == call->root;
+    size_t part = call->count * rd_dtype_bytes(call->dtype);
     *send_bytes = *recv_bytes = part;
     if (call->collective == RONDO_COLL_ALL_REDUCE) return;
+    size_t all = part * (size_t)comm->size;
+    bool at_root = comm->rank == call->root;
     if (call->kind == RD_KIND_SEND) *recv_bytes = 0;
     if (call->kind == RD_KIND_RECV) *send_bytes = 0;
     if (rd_is_message(call)) return;
@@ -91,47 +90,71 @@ void rd_call_ranges(const rondo_comm *comm, const rd_call *call, size_t *send_by
     }
 }
 
-/* Which buffers this rank uses, and how they may coincide. */
-static rondo_result check_buffers(const rondo_comm *comm, const rd_call *call)
+/* They overlap: is it one of the ways that are allowed? */
+static rondo_result check_form(const rondo_comm *comm, const rd_call *call, size_t sends, size_t receives)
 {
-    size_t sends, receives, mine = call->count * rd_dtype_bytes(call->dtype) * (size_t)comm->rank;
-    rd_call_ranges(comm, call, &sends, &receives);
-    if (sends) RD_TRY(check_pointer(call, "send", call->send));
-    if (receives) RD_TRY(check_pointer(call, "recv", call->recv));
-    if (!sends || !receives || comm->settings.allow_overlap) return RONDO_SUCCESS;
+    size_t mine = call->count * rd_dtype_bytes(call->dtype) * (size_t)comm->rank;
     switch (call->collective) {
     case RONDO_COLL_REDUCE_SCATTER:
-        return check_overlap(call, sends, receives, mine, 0, "recv == send + rank * recv_count");
+        return check_in_place(call, sends, receives, mine, 0, "recv == send + rank * recv_count");
     case RONDO_COLL_ALL_GATHER:
-        return check_overlap(call, sends, receives, 0, mine, "send == recv + rank * send_count");
-    case RONDO_COLL_GATHER: return check_overlap(call, sends, receives, 0, mine, "send == recv + rank * count");
-    case RONDO_COLL_SCATTER: return check_overlap(call, sends, receives, mine, 0, "recv == send + rank * count");
-    case RONDO_COLL_ALL_TO_ALL: return check_overlap(call, sends, receives, 0, 0, NULL);
-    default: return check_overlap(call, sends, receives, 0, 0, "recv == send");
+        return check_in_place(call, sends, receives, 0, mine, "send == recv + rank * send_count");
+    case RONDO_COLL_GATHER: return check_in_place(call, sends, receives, 0, mine, "send == recv + rank * count");
+    case RONDO_COLL_SCATTER: return check_in_place(call, sends, receives, mine, 0, "recv == send + rank * count");
+    case RONDO_COLL_ALL_TO_ALL: return check_in_place(call, sends, receives, 0, 0, NULL);
+    default: return check_in_place(call, sends, receives, 0, 0, "recv == send");
     }
 }
 
+/* Which buffers this rank uses, and whether they are apart. The larger of a call's holds `all` bytes. */
+static rondo_result check_buffers(const rondo_comm *comm, const rd_call *call, size_t all)
+{
+    size_t sends = all, receives = all;
+    uintptr_t send = (uintptr_t)call->send, recv = (uintptr_t)call->recv;
+    if (call->collective != RONDO_COLL_ALL_REDUCE) rd_call_ranges(comm, call, &sends, &receives);
+    if (sends && !send) return no_memory(call, "send");
+    if (receives && !recv) return no_memory(call, "recv");
+    if (send + sends <= recv || recv + receives <= send) return RONDO_SUCCESS;
+    if (!sends || !receives || comm->settings.allow_overlap) return RONDO_SUCCESS;
+    if (send == recv && call->collective == RONDO_COLL_ALL_REDUCE) return RONDO_SUCCESS;
+    return check_form(comm, call, sends, receives);
+}
+
+static rondo_result no_type(const rd_call *call)
+{
+    return rd_fail(RONDO_INVALID_ARGUMENT,
+                   "%s: dtype is %d; the types are 0 to %d (RONDO_INT8 to RONDO_FLOAT8E5M2)", call->name,
+                   (int)call->dtype, RONDO_DTYPES - 1);
+}
+
+static rondo_result no_rank(const rondo_comm *comm, const rd_call *call)
+{
+    return rd_fail(RONDO_INVALID_ARGUMENT, "%s: %s is %d; with %d ranks it must be 0 to %d", call->name,
+                   rd_is_message(call) ? "peer" : "root", call->root, comm->size, comm->size - 1);
+}
+
+static rondo_result too_many(const rd_call *call, size_t each)
+{
+    return rd_fail(RONDO_INVALID_ARGUMENT, "%s: count is %zu; with %zu-byte elements%s it must be 0 to %zu", call->name,
+                   call->count, rd_dtype_bytes(call->dtype), has_parts(call) ? " on every rank" : "",
+                   MOST_BYTES / each);
+}
+
+/* What is usual is one branch each; the words stand above. */
 rondo_result rd_check_call(rondo_comm *comm, rd_call *call)
 {
-    size_t bytes = rd_dtype_bytes(call->dtype);
-    if (!bytes)
-        return rd_fail(RONDO_INVALID_ARGUMENT,
-                       "%s: dtype is %d; the types are 0 to %d (RONDO_INT8 to RONDO_FLOAT8E5M2)", call->name,
-                       (int)call->dtype, RONDO_DTYPES - 1);
-    if (call->root < 0 || call->root >= comm->size)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: %s is %d; with %d ranks it must be 0 to %d", call->name,
-                       rd_is_message(call) ? "peer" : "root", call->root, comm->size, comm->size - 1);
+    size_t bytes = rd_dtype_bytes(call->dtype), each, all;
+    if (!bytes) return no_type(call);
+    if (call->root < 0 || call->root >= comm->size) return no_rank(comm, call);
     if (rd_is_message(call) && call->root == comm->rank && !rd_group_is_open())
         return rd_fail(RONDO_INVALID_USAGE,
                        "%s: peer is %d, which is this rank; to send to itself a rank sends and receives in one "
                        "group",
                        call->name, call->root);
-    size_t each = bytes * rd_call_parts(comm, call), all;
-    if (__builtin_mul_overflow(call->count, each, &all) || all > MOST_BYTES)
-        return rd_fail(RONDO_INVALID_ARGUMENT, "%s: count is %zu; with %zu-byte elements%s it must be 0 to %zu", call->name,
-                       call->count, bytes, has_parts(call) ? " on every rank" : "", MOST_BYTES / each);
-    if (call->count) RD_TRY(check_buffers(comm, call));
-    if (call->count && comm->cuda) RD_TRY(rd_call_locate(comm, call));
+    each = bytes * rd_call_parts(comm, call);
+    if (__builtin_mul_overflow(call->count, each, &all) || all > MOST_BYTES) return too_many(call, each);
+    if (all) RD_TRY(check_buffers(comm, call, all));
+    if (all && comm->cuda) RD_TRY(rd_call_locate(comm, call));
     bool built_in = !call->reduces || (unsigned)call->op < RONDO_OPS;
     return built_in ? RONDO_SUCCESS : rd_scaled_take(comm, call);
 }

@@ -44,10 +44,15 @@ void rd_comm_discard(rondo_comm *comm)
 
 /* ---- one thread at a time ---- */
 
+static rondo_result in_child(rondo_comm *comm, const char *function)
+{
+    return rd_comm_note(comm, rd_check_process(comm, function));
+}
+
 rondo_result rd_comm_enter(rondo_comm *comm, const char *function)
 {
-    if (rd_check_process(comm, function) != RONDO_SUCCESS) return rd_comm_note(comm, RONDO_INVALID_USAGE);
-    if (atomic_load_explicit(&comm->starting, memory_order_acquire) == RD_STARTING)
+    if (comm->generation != rd_generation()) return in_child(comm, function);
+    if (rd_comm_is_starting(comm))
         return rd_fail(RONDO_INVALID_USAGE,
                        "%s: the communicator is still being made; call rondo_comm_error until it no longer "
                        "says RONDO_IN_PROGRESS",
@@ -68,11 +73,6 @@ void rd_comm_tell(rondo_comm *comm, const char *text)
     if (atomic_exchange_explicit(&comm->busy, 1, memory_order_acquire)) return;
     snprintf(comm->error, sizeof comm->error, "%s", text);
     rd_comm_leave(comm);
-}
-
-void rd_comm_leave(rondo_comm *comm)
-{
-    atomic_store_explicit(&comm->busy, 0, memory_order_release);
 }
 
 /* ---- asking, aborting, destroying ---- */
@@ -118,8 +118,7 @@ rondo_result rondo_comm_error(rondo_comm *comm, rondo_result *state)
         return rd_fail(RONDO_INVALID_ARGUMENT,
                        "rondo_comm_error: state is NULL; it must point to where the result goes");
     RD_TRY(rd_check_process(comm, "rondo_comm_error"));
-    bool starting = atomic_load_explicit(&comm->starting, memory_order_acquire) == RD_STARTING;
-    *state = starting ? RONDO_IN_PROGRESS : rd_comm_stopped(comm);
+    *state = rd_comm_is_starting(comm) ? RONDO_IN_PROGRESS : rd_comm_stopped(comm);
     return RONDO_SUCCESS;
 }
 
@@ -152,7 +151,7 @@ rondo_result rondo_comm_destroy(rondo_comm *comm)
     if (atomic_load(&comm->busy)) rd_comm_abort(comm);
     while (atomic_exchange_explicit(&comm->busy, 1, memory_order_acquire))
         nanosleep(&(struct timespec){0, 100000}, NULL);
-    if (atomic_load(&comm->line.turn) != comm->line.tickets) rd_comm_abort(comm);
+    if (!rd_line_is_free(&comm->line)) rd_comm_abort(comm);
     rd_tasks_drain(comm);
     rd_comm_discard(comm);
     return RONDO_SUCCESS;

@@ -50,6 +50,17 @@ typedef struct rd_schedule {
     int root;
 } rd_schedule;
 
+/* The calls whose operations differ in buffers and signature only. */
+typedef struct rd_shape {
+    bool known;
+    bool keeps; /* this rank has a result */
+    rondo_collective collective;
+    rondo_dtype dtype;
+    rondo_op op;
+    int root;
+    size_t count;
+} rd_shape;
+
 /* Why a communicator has ended; set once, by whoever comes first, in any thread. */
 typedef struct rd_stop {
     _Atomic int word;    /* 0: it runs; else a rondo_result, stored with release after text */
@@ -62,11 +73,16 @@ typedef struct rd_stop {
 typedef struct rd_line {
     uint64_t tickets;      /* handed out; by the thread that is inside a call */
     _Atomic uint64_t turn; /* of the task that may run */
-    _Atomic int waiting;   /* threads that sleep until it is theirs */
     rd_task *first, *last; /* queued, and not claimed */
     pthread_mutex_t lock;
     pthread_cond_t moved;
 } rd_line;
+
+/* All tasks so far are done. By the thread that is inside a call. */
+static inline bool rd_line_is_free(const rd_line *line)
+{
+    return atomic_load_explicit(&line->turn, memory_order_acquire) == line->tickets;
+}
 
 /* Host memory that a GPU reaches, where what lies elsewhere stands for as long as an operation takes. */
 typedef struct rd_staged {
@@ -136,6 +152,7 @@ struct rondo_comm {
                               [2]; /* likewise, where channels differ in their order */
     rd_course courses[RD_MAX_CHANNELS];
     rd_op op;                                                 /* the collective in progress */
+    rd_shape shape;                                           /* of op */
     rd_links links;                                           /* beyond the ring */
     rd_op messages;                                           /* the sends and receives in progress */
     rd_transfer *transfers[RD_LANES];                         /* of messages, of op */
@@ -156,11 +173,28 @@ struct rondo_comm {
     char error[RD_ERROR_BYTES];
 };
 
+/* Its place in the order of tasks on its communicator. By the thread that is inside the call. */
+static inline void rd_task_take_ticket(rd_task *task)
+{
+    task->ticket = task->comm->line.tickets++;
+}
+static inline bool rd_task_is_next(const rd_task *task)
+{
+    return atomic_load_explicit(&task->comm->line.turn, memory_order_acquire) == task->ticket;
+}
+
 /* ---- comm.c ---- */
 
+static inline bool rd_comm_is_starting(const rondo_comm *comm)
+{
+    return atomic_load_explicit(&comm->starting, memory_order_acquire) == RD_STARTING;
+}
 /* RONDO_INVALID_USAGE when another thread is inside a call on it, or it is not started yet. */
 rondo_result rd_comm_enter(rondo_comm *comm, const char *function);
-void rd_comm_leave(rondo_comm *comm);
+static inline void rd_comm_leave(rondo_comm *comm)
+{
+    atomic_store_explicit(&comm->busy, 0, memory_order_release);
+}
 /* Leaves a text where rondo_last_error(comm) finds it, unless a thread is inside. */
 void rd_comm_tell(rondo_comm *comm, const char *text);
 /* Frees what there is of it; whatever is not there is zero. */
@@ -179,7 +213,10 @@ void rd_stop_destroy(rd_stop *stop);
 /* Ends the communicator unless it has ended already; wakes whoever sleeps in a call. Any thread. */
 void rd_comm_stop(rondo_comm *comm, rondo_result result, const char *text);
 /* Why it has ended; RONDO_SUCCESS while it runs. */
-rondo_result rd_comm_stopped(const rondo_comm *comm);
+static inline rondo_result rd_comm_stopped(const rondo_comm *comm)
+{
+    return (rondo_result)atomic_load_explicit(&comm->stop.word, memory_order_acquire);
+}
 /* Ends it, tells the other ranks, and returns the result that it ended with: someone may have come first. */
 rondo_result rd_comm_end(rondo_comm *comm, rondo_result result, const char *text);
 /* Ends it with RONDO_ABORTED here and RONDO_REMOTE_ERROR elsewhere. Any thread, also while another makes it: that one

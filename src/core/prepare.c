@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/dtype.h"
+#include "base/hot.h"
 #include "reduce/device.h"
 
 #include <stdlib.h>
@@ -29,7 +30,7 @@ static uint64_t mix(uint64_t hash, uint64_t word)
     return hash ^ (hash >> 31);
 }
 
-/* The number is spread over all bits before the call's few are laid over it, so one step mixes both. */
+/* Number and count are spread over all bits before the call's few are laid over them, so one step mixes all. */
 static uint64_t signature_of(uint64_t number, const rd_call *calls, int count)
 {
     uint64_t hash = number * 0x9e3779b97f4a7c15u;
@@ -37,7 +38,7 @@ static uint64_t signature_of(uint64_t number, const rd_call *calls, int count)
         const rd_call *call = &calls[i];
         uint64_t what = (uint64_t)call->root << 32 | (uint64_t)call->kind << 24 | (uint64_t)call->collective << 16 |
                         (uint64_t)call->dtype << 8 | (uint64_t)call->op;
-        hash = mix(mix(0, hash ^ what), call->count);
+        hash = mix(hash ^ what, call->count * 0xd1b54a32d192ed03u);
     }
     return hash;
 }
@@ -60,14 +61,6 @@ static rondo_algo algorithm(const rondo_comm *comm, rondo_collective collective,
     size_t most = comm->crowded ? EXCHANGE_TURNS : EXCHANGE_MOST;
     bool brief = comm->settings.algo == RD_ALGO_EXCHANGE || bytes * (size_t)(comm->size - 1) <= most;
     return brief && bytes <= comm->wiring.flat_bytes && comm->settings.algo != RD_ALGO_FLAT ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_FLAT;
-}
-
-/* A training loop repeats its calls: the plan of the one before is then the plan of this one. */
-static bool is_planned(const rondo_plan *plan, rondo_collective collective, rondo_algo algo, int root, size_t count,
-                       bool wide)
-{
-    return plan->count == count && plan->collective == (int32_t)collective && plan->algo == (int32_t)algo &&
-           plan->root == root && plan->wide == wide && plan->size > 0;
 }
 
 /* The plan's steps, computed at its first use. */
@@ -148,7 +141,6 @@ static rondo_result fuse(rondo_comm *comm, const rd_call *calls, int count)
 void rd_unfuse(rondo_comm *comm, const rd_call *calls, int count)
 {
     size_t at = 0;
-    if (count == 1) return;
     for (int i = 0; i < count; i++) {
         size_t part = bytes_of(&calls[i], 1);
         memcpy(calls[i].recv, comm->fused + at, part);
@@ -157,16 +149,6 @@ void rd_unfuse(rondo_comm *comm, const rd_call *calls, int count)
 }
 
 /* ---- The operation ---- */
-
-static void set_buffers(const rondo_comm *comm, const rd_call *call, rd_buffers *buffers)
-{
-    rondo_collective c = call->collective;
-    bool keeps = (c != RONDO_COLL_REDUCE && c != RONDO_COLL_GATHER) || comm->rank == call->root;
-    buffers->input = call->send;
-    buffers->output = keeps ? call->recv : NULL;
-    buffers->input_whole = c != RONDO_COLL_ALL_GATHER && c != RONDO_COLL_GATHER;
-    buffers->output_whole = c != RONDO_COLL_REDUCE_SCATTER && c != RONDO_COLL_REDUCE && c != RONDO_COLL_SCATTER;
-}
 
 static rondo_result make_room(rondo_comm *comm, rd_lane lane, int transfers)
 {
@@ -190,7 +172,7 @@ static rondo_result make_links(rondo_comm *comm, rd_lane lane, const rd_transfer
     return RONDO_SUCCESS;
 }
 
-static rondo_result set_transfers(rondo_comm *comm, rd_op *op)
+RD_APART rondo_result set_transfers(rondo_comm *comm, rd_op *op)
 {
     rd_links *links = &comm->links;
     RD_TRY(make_room(comm, RD_LANE_COLLECTIVES, 2 * comm->size));
@@ -200,56 +182,102 @@ static rondo_result set_transfers(rondo_comm *comm, rd_op *op)
     return make_links(comm, RD_LANE_COLLECTIVES, op->transfers, op->transfer_count);
 }
 
-rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
+static rondo_result reduction_of(rondo_comm *comm, const rd_call *call, const rd_reduction **found)
 {
-    rd_op *op = &comm->op;
-    const rd_call *call = calls;
-    rd_call as_one;
-    uint64_t number = comm->calls + 1;
-    comm->calls += (uint64_t)count;
-    if (call->scaled) {
-        RD_TRY(rd_scaled_terms(comm, call, &as_one));
-        call = &as_one;
-    }
     rd_reduction *reduction = &comm->reductions[call->dtype][call->op];
     if (!reduction->run) {
         RD_TRY(rd_reduction_init(reduction, call->dtype, call->op, comm->size, (int)comm->settings.cpu));
         if (comm->fast) rd_reduction_in_type(reduction);
     }
-    if (count > 1) {
-        RD_TRY(fuse(comm, calls, count));
-        as_one = calls[0];
-        as_one.send = as_one.recv = comm->fused;
-        as_one.count = bytes_of(calls, count) / reduction->bytes;
-        call = &as_one;
-    }
+    *found = reduction;
+    return RONDO_SUCCESS;
+}
+
+static rondo_result make_plan(rondo_comm *comm, const rd_call *call)
+{
+    rd_op *op = &comm->op;
     size_t whole = call->count * rd_call_parts(comm, call);
-    rondo_algo algo = algorithm(comm, call->collective, whole * reduction->bytes);
+    rondo_algo algo = algorithm(comm, call->collective, whole * op->reduction->bytes);
     /* Narrow types are added up in float32 along the whole path: on a ring the partial sums travel so, unless that shall
      * cost no more than the type does. Where terms meet at one rank it costs nothing. */
-    bool wide = call->reduces && reduction->wide_bytes > reduction->bytes && !(comm->fast && algo == RONDO_ALGO_RING);
-    if (!is_planned(&op->plan, call->collective, algo, call->root, whole, wide)) {
-        if (algo == RONDO_ALGO_HIER)
-            rondo_plan_init_hier(&op->plan, comm->size, comm->rank, comm->hierarchy->local, whole,
-                                 comm->hierarchy->order, wide);
-        else
-            rondo_plan_init(&op->plan, call->collective, algo, comm->size, comm->rank, call->root, whole, comm->order,
-                            NULL, wide);
-        RD_TRY(look_up_steps(&comm->schedules[algo][call->collective][wide], &op->plan, &op->steps));
-        RD_TRY(plan_courses(comm, op));
-    }
-    op->reduction = reduction;
+    bool wide = call->reduces && op->reduction->wide_bytes > op->reduction->bytes &&
+                !(comm->fast && algo == RONDO_ALGO_RING);
+    if (algo == RONDO_ALGO_HIER)
+        rondo_plan_init_hier(&op->plan, comm->size, comm->rank, comm->hierarchy->local, whole, comm->hierarchy->order,
+                             wide);
+    else
+        rondo_plan_init(&op->plan, call->collective, algo, comm->size, comm->rank, call->root, whole, comm->order, NULL,
+                        wide);
+    RD_TRY(look_up_steps(&comm->schedules[algo][call->collective][wide], &op->plan, &op->steps));
+    RD_TRY(plan_courses(comm, op));
+    if (algo != RONDO_ALGO_HIER) return RONDO_SUCCESS;
+    op->hier = &comm->hierarchy->hier;
+    return rd_hier_prepare(op->hier, op->reduction, whole, (int)comm->settings.cpu);
+}
+
+/* A training loop repeats its calls: what the operation of one is like, but for its buffers and its signature, is kept
+ * for the next. */
+static bool is_shape(const rd_shape *shape, const rd_call *call)
+{
+    return shape->known && shape->count == call->count && shape->collective == call->collective &&
+           shape->dtype == call->dtype && shape->op == call->op && shape->root == call->root;
+}
+
+RD_APART rondo_result take_shape(rondo_comm *comm, const rd_call *call)
+{
+    rd_op *op = &comm->op;
+    rondo_collective c = call->collective;
+    comm->shape.known = false;
+    RD_TRY(reduction_of(comm, call, &op->reduction));
+    RD_TRY(make_plan(comm, call));
     op->wiring = &comm->wiring;
-    set_buffers(comm, call, &op->buffers);
+    op->trace = comm->trace;
+    op->buffers.input_whole = c != RONDO_COLL_ALL_GATHER && c != RONDO_COLL_GATHER;
+    op->buffers.output_whole = c != RONDO_COLL_REDUCE_SCATTER && c != RONDO_COLL_REDUCE && c != RONDO_COLL_SCATTER;
+    comm->shape = (rd_shape){
+        .known = true,
+        .keeps = (c != RONDO_COLL_REDUCE && c != RONDO_COLL_GATHER) || comm->rank == call->root,
+        .collective = c,
+        .dtype = call->dtype,
+        .op = call->op,
+        .root = call->root,
+        .count = call->count,
+    };
+    return RONDO_SUCCESS;
+}
+
+/* comm->op for `call`, which is what the `count` calls come to. */
+RD_HOT rondo_result prepare(rondo_comm *comm, const rd_call *call, const rd_call *calls, int count)
+{
+    rd_op *op = &comm->op;
+    uint64_t number = comm->calls + 1;
+    comm->calls += (uint64_t)count;
+    if (!is_shape(&comm->shape, call)) RD_TRY(take_shape(comm, call));
+    op->buffers.input = call->send;
+    op->buffers.output = comm->shape.keeps ? call->recv : NULL;
     if (comm->device) RD_TRY(rd_place_call(comm, call));
     op->signature = signature_of(number, calls, count);
-    op->trace = comm->trace;
-    if (algo == RONDO_ALGO_HIER) {
-        op->hier = &comm->hierarchy->hier;
-        RD_TRY(rd_hier_prepare(op->hier, reduction, whole, (int)comm->settings.cpu));
-    }
     if (comm->trace) rd_trace_call(comm->trace, number, &op->plan, call->dtype, call->op, comm->wiring.channels);
     return op->plan.algo == RONDO_ALGO_PEERS ? set_transfers(comm, op) : RONDO_SUCCESS;
+}
+
+/* Several calls, or one that is scaled first. */
+RD_APART rondo_result prepare_as_one(rondo_comm *comm, const rd_call *calls, int count)
+{
+    rd_call as_one = *calls;
+    if (calls->scaled) {
+        RD_TRY(rd_scaled_terms(comm, calls, &as_one));
+    } else {
+        RD_TRY(fuse(comm, calls, count));
+        as_one.send = as_one.recv = comm->fused;
+        as_one.count = bytes_of(calls, count) / rd_dtype_bytes(calls->dtype);
+    }
+    return prepare(comm, &as_one, calls, count);
+}
+
+rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
+{
+    return count == 1 && !calls->scaled ? prepare(comm, calls, calls, 1) : prepare_as_one(comm, calls, count);
 }
 
 /* ---- Messages ---- */

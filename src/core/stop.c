@@ -29,11 +29,6 @@ void rd_comm_stop(rondo_comm *comm, rondo_result result, const char *text)
     rd_line_wake(&comm->line);
 }
 
-rondo_result rd_comm_stopped(const rondo_comm *comm)
-{
-    return (rondo_result)atomic_load_explicit(&comm->stop.word, memory_order_acquire);
-}
-
 rondo_result rd_comm_end(rondo_comm *comm, rondo_result result, const char *text)
 {
     rd_comm_stop(comm, result, text);

@@ -17,7 +17,8 @@ void rd_task_init(rd_task *task, rondo_comm *comm, const rd_call *calls, int cou
     task->calls = calls;
     task->count = count;
     task->result = RONDO_IN_PROGRESS;
-    task->started = task->running = task->passing = task->bereft = task->warned = task->queued = task->keeps_error = false;
+    task->started = task->mixed = task->running = task->passing = false;
+    task->bereft = task->warned = task->queued = task->keeps_error = false;
     task->at = task->fused = task->messages = 0;
     task->ticket = task->entry = task->first_message = 0;
     task->deadline = task->warn_at = 0;
@@ -30,25 +31,18 @@ void rd_task_init(rd_task *task, rondo_comm *comm, const rd_call *calls, int cou
 
 /* ---- Turns ---- */
 
-void rd_task_take_ticket(rd_task *task)
+/* Of a call that is inside: nobody else can be, so nobody waits for what comes after it. */
+static void pass_turn(rd_task *task)
 {
-    task->ticket = task->comm->line.tickets++;
+    atomic_store_explicit(&task->comm->line.turn, task->ticket + 1, memory_order_release);
 }
 
-bool rd_task_is_next(const rd_task *task)
+/* A queued task does not keep the communicator in being: as soon as the turn is passed, whoever destroys the
+ * communicator may go on; so it is passed, and all is done, under the lock that that one needs. */
+static void pass_queued_turn(rd_line *line)
 {
-    return atomic_load_explicit(&task->comm->line.turn, memory_order_acquire) == task->ticket;
-}
-
-/* A call that is inside keeps the communicator in being. A queued task does not: as soon as the turn is passed, whoever
- * destroys the communicator may go on; so it is passed, and all is done, under the lock that that one needs. Dekker's
- * pattern with wait_until_turn: who waits says so and looks again, who passes stores and looks who waits. */
-static void pass_turn(rd_line *line, bool queued)
-{
-    if (!queued) atomic_fetch_add(&line->turn, 1);
-    if (!queued && !atomic_load(&line->waiting)) return;
     pthread_mutex_lock(&line->lock);
-    if (queued) atomic_fetch_add(&line->turn, 1);
+    atomic_fetch_add(&line->turn, 1);
     pthread_cond_broadcast(&line->moved);
     pthread_mutex_unlock(&line->lock);
 }
@@ -79,7 +73,7 @@ static void end_idle(rd_task *task, rondo_result stop)
     rd_gpu_mark_drop(task->mark);
     task->result = stop;
     atomic_store_explicit(&task->claimed, RD_CLAIM_ENDED, memory_order_release);
-    pass_turn(line, true);
+    pass_queued_turn(line);
 }
 
 /* On a communicator that has ended, tasks that wait behind something else on their streams are ended on the way. */
@@ -87,7 +81,6 @@ static void wait_until_turn(rondo_comm *comm, uint64_t ticket)
 {
     rd_line *line = &comm->line;
     pthread_mutex_lock(&line->lock);
-    atomic_fetch_add(&line->waiting, 1);
     while (atomic_load(&line->turn) != ticket) {
         rondo_result stop = rd_comm_stopped(comm);
         rd_task *idle = stop ? claim_idle(line) : NULL;
@@ -99,7 +92,6 @@ static void wait_until_turn(rondo_comm *comm, uint64_t ticket)
         end_idle(idle, stop);
         pthread_mutex_lock(&line->lock);
     }
-    atomic_fetch_sub(&line->waiting, 1);
     pthread_mutex_unlock(&line->lock);
 }
 
@@ -156,19 +148,20 @@ static rondo_result fail(rd_task *task, rondo_result result)
 /* The next collective among the calls, or their end. */
 static void skip_messages(rd_task *task)
 {
-    while (task->at < task->count && rd_is_message(&task->calls[task->at])) task->at++;
+    while (task->mixed && task->at < task->count && rd_is_message(&task->calls[task->at])) task->at++;
 }
 
 static rd_progress start_next(rd_task *task)
 {
     rondo_comm *comm = task->comm;
-    task->fused = task->count == 1 ? 1 : rd_fusable(comm, task->calls + task->at, task->count - task->at);
+    const rd_call *calls = task->calls + task->at;
+    int fused = task->count == 1 ? 1 : rd_fusable(comm, calls, task->count - task->at);
+    task->fused = fused;
     if (!task->passing) task->deadline = 0;                       /* messages have waited all along */
     atomic_store_explicit(&comm->woken, 1, memory_order_relaxed); /* who left before this call matters, too */
     /* First, since it may take a while to reach a peer: until then this rank would pass for one that has not called. */
-    task->entry =
-        rd_record_begin(comm->recorder, task->calls + task->at, task->fused, comm->calls + (uint64_t)task->fused);
-    rondo_result result = rd_prepare(comm, task->calls + task->at, task->fused);
+    task->entry = rd_record_begin(comm->recorder, calls, fused, comm->calls + (uint64_t)fused);
+    rondo_result result = rd_prepare(comm, calls, fused);
     if (result != RONDO_SUCCESS) { /* the others have begun a call that this rank cannot make */
         rd_record_end(comm->recorder, task->entry, fail(task, result), false);
         return RD_FAILED;
@@ -181,7 +174,6 @@ static rd_progress start_next(rd_task *task)
 static void end_running(rd_task *task, rondo_result result)
 {
     rondo_comm *comm = task->comm;
-    if (!task->running) return;
     rd_record_end(comm->recorder, task->entry, result,
                   result == RONDO_SUCCESS && !task->deadline && task->moved < FEW_MOVES);
     if (comm->trace) rd_trace_end(comm->trace, result);
@@ -203,7 +195,7 @@ static bool take_links(rondo_comm *comm, rd_op *op, rd_lane lane)
 
 static bool awaits_links(const rd_op *op)
 {
-    return op->plan.algo == RONDO_ALGO_PEERS && op->peers.unlinked;
+    return op->by == RD_BY_PEERS && op->peers.unlinked;
 }
 
 static rd_progress advance_collectives(rd_task *task)
@@ -217,7 +209,7 @@ static rd_progress advance_collectives(rd_task *task)
     if (awaits_links(&comm->op)) take_links(comm, &comm->op, RD_LANE_COLLECTIVES);
     rd_progress progress = rd_op_advance(&comm->op);
     if (progress != RD_DONE) return progress;
-    rd_unfuse(comm, task->calls + task->at, task->fused);
+    if (task->fused > 1) rd_unfuse(comm, task->calls + task->at, task->fused);
     if (comm->device) rd_place_back(comm, RD_LANE_COLLECTIVES);
     rd_member_completed(comm->member, comm->calls);
     end_running(task, RONDO_SUCCESS);
@@ -228,9 +220,15 @@ static rd_progress advance_collectives(rd_task *task)
 
 /* ---- Messages ---- */
 
+static bool has_messages(const rd_task *task)
+{
+    int i = 0;
+    while (i < task->count && !rd_is_message(&task->calls[i])) i++;
+    return i < task->count;
+}
+
 static void end_messages(rd_task *task, rondo_result result)
 {
-    if (!task->passing) return;
     for (int i = 0; i < task->messages; i++)
         rd_record_end(task->comm->recorder, task->first_message + (uint64_t)i, result, false);
     task->passing = false;
@@ -239,9 +237,6 @@ static void end_messages(rd_task *task, rondo_result result)
 static rd_progress start_messages(rd_task *task)
 {
     rondo_comm *comm = task->comm;
-    bool any = false;
-    for (int i = 0; i < task->count && !any; i++) any = rd_is_message(&task->calls[i]);
-    if (!any) return RD_DONE;
     rondo_result result = rd_prepare_messages(comm, task->calls, task->count, &task->messages, &task->first_message);
     if (result != RONDO_SUCCESS) {
         fail(task, result);
@@ -287,7 +282,8 @@ rd_progress rd_task_advance(rd_task *task)
     rd_progress messages = RD_DONE;
     if (!task->started) {
         task->started = true;
-        if (start_messages(task) == RD_FAILED) return RD_FAILED;
+        task->mixed = has_messages(task);
+        if (task->mixed && start_messages(task) == RD_FAILED) return RD_FAILED;
     }
     if (task->passing && (messages = advance_messages(task)) == RD_FAILED) return RD_FAILED;
     rd_progress collectives = advance_collectives(task);
@@ -329,11 +325,12 @@ const rd_op *rd_task_stuck(const rd_task *task, const rd_call **call)
 
 void rd_task_finish(rd_task *task, rondo_result result)
 {
-    end_running(task, result);
-    end_messages(task, result);
-    rd_gpu_mark_drop(task->mark);
+    if (task->running) end_running(task, result);
+    if (task->passing) end_messages(task, result);
+    if (task->mark) rd_gpu_mark_drop(task->mark);
     if (result != RONDO_SUCCESS) rd_record_write(task->comm);
     if (result != RONDO_SUCCESS && task->keeps_error) task->error = strdup(task->comm->stop.text);
     task->result = result;
-    pass_turn(&task->comm->line, task->queued);
+    if (task->queued) pass_queued_turn(&task->comm->line);
+    else pass_turn(task);
 }

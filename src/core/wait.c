@@ -9,6 +9,7 @@
 #include "core/device.h"
 
 #include "base/clock.h"
+#include "base/hot.h"
 #include "base/log.h"
 #include "reduce/device.h"
 
@@ -36,7 +37,7 @@ static void relax(void)
 
 /* The caller's buffers are the caller's again when the call returns, also when it failed. A peer, or this rank's GPU,
  * is inside them for no longer than a slice takes; one that was stopped there is not waited for. */
-static void take_back(rondo_comm *comm, rd_op *op)
+RD_APART void take_back(rondo_comm *comm, rd_op *op)
 {
     int64_t until = rd_now() + WITHDRAW_NS;
     while (!rd_op_withdraw(op)) {
@@ -57,7 +58,7 @@ static void finish(rd_task *task, rondo_result result)
 }
 
 /* Nothing could be done for a while, or much was done for long: is there a reason to give up? RONDO_IN_PROGRESS: no. */
-static rondo_result reason_to_end(rd_task *task)
+RD_APART rondo_result reason_to_end(rd_task *task)
 {
     rondo_comm *comm = task->comm;
     char left[512];
@@ -85,7 +86,7 @@ static rondo_result reason_to_end(rd_task *task)
 }
 
 /* A sleep that nobody ended, and then there was something to do: a wake-up was lost, or it came that very moment. */
-static void note_overslept(rondo_comm *comm, rd_progress progress)
+RD_APART void note_overslept(rondo_comm *comm, rd_progress progress)
 {
     if (progress != RD_IDLE) {
         comm->missed_bells++;
@@ -107,21 +108,27 @@ static rondo_result result_of(rd_task *task, rd_progress progress)
     return RONDO_IN_PROGRESS;
 }
 
-/* One look at a task: true when something happened. */
-static bool look_at(rd_task *task)
+/* Whether its turn has come, and it need not end before it begins: then it has a result. */
+static bool may_start(rd_task *task)
 {
     rondo_comm *comm = task->comm;
-    if (!task->started) {
-        if (!rd_task_is_next(task)) return false;
-        /* What failed before this one's turn has left the links in the middle of something. */
-        rondo_result stop = rd_comm_stopped(comm);
-        if (stop) {
-            finish(task, stop);
-            return true;
-        }
-        if (task->mark && !rd_gpu_mark_passed(task->mark)) return false;
-        atomic_store_explicit(&comm->woken, 1, memory_order_relaxed); /* who left before it began matters, too */
+    if (!rd_task_is_next(task)) return false;
+    /* What failed before this one's turn has left the links in the middle of something. */
+    rondo_result stop = rd_comm_stopped(comm);
+    if (stop) {
+        finish(task, stop);
+        return false;
     }
+    if (task->mark && !rd_gpu_mark_passed(task->mark)) return false;
+    atomic_store_explicit(&comm->woken, 1, memory_order_relaxed); /* who left before it began matters, too */
+    return true;
+}
+
+/* One look at a task: true when something happened. */
+RD_HOT bool look_at(rd_task *task)
+{
+    rondo_comm *comm = task->comm;
+    if (!task->started && !may_start(task)) return task->result != RONDO_IN_PROGRESS;
     rd_progress progress = rd_task_advance(task);
     if (progress == RD_MOVED) task->bereft = false;
     rondo_result result = result_of(task, progress);
@@ -239,30 +246,48 @@ static long polls(rd_task *const *tasks, int n)
     return most;
 }
 
-void rd_drive(rd_task *const *tasks, int n, rondo_bell **bells)
+/* Nothing happened at the last `idle` looks. */
+RD_APART void wait_a_little(rd_task *const *tasks, int n, rondo_bell **bells, long idle, long *spin)
 {
-    unsigned floats = rd_fp_enter();
+    if (idle == 1) *spin = polls(tasks, n);
+    if (idle <= *spin)
+        relax();
+    else if (idle <= *spin + YIELDS)
+        sched_yield();
+    else
+        wait_for_all(tasks, n, bells);
+}
+
+static void drive_one(rd_task *task)
+{
     long spin = 0, idle = 0;
-    for (;;) {
+    while (task->result == RONDO_IN_PROGRESS)
+        if (look_at(task))
+            idle = 0;
+        else
+            wait_a_little(&task, 1, NULL, ++idle, &spin);
+}
+
+RD_APART void drive_all(rd_task *const *tasks, int n, rondo_bell **bells)
+{
+    int left = n;
+    for (long spin = 0, idle = 0; left;) {
         bool moved = false;
-        int left = 0;
+        left = 0;
         for (int i = 0; i < n; i++) {
             if (tasks[i]->result != RONDO_IN_PROGRESS) continue;
             moved = look_at(tasks[i]) || moved;
             left += tasks[i]->result == RONDO_IN_PROGRESS;
         }
-        if (!left) break;
-        if (moved) {
-            idle = 0;
-            continue;
-        }
-        if (++idle == 1) spin = polls(tasks, n);
-        if (idle <= spin)
-            relax();
-        else if (idle <= spin + YIELDS)
-            sched_yield();
-        else
-            wait_for_all(tasks, n, bells);
+        idle = moved ? 0 : idle + 1;
+        if (!moved && left) wait_a_little(tasks, n, bells, idle, &spin);
     }
+}
+
+void rd_drive(rd_task *const *tasks, int n, rondo_bell **bells)
+{
+    unsigned floats = rd_fp_enter();
+    if (n == 1) drive_one(tasks[0]);
+    else drive_all(tasks, n, bells);
     rd_fp_leave(floats);
 }
