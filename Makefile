@@ -92,7 +92,7 @@ CFLAGS_kernels_portable = $(KERNEL_OPT)
 CFLAGS_limits_memory    = $(KERNEL_OPT)
 CFLAGS_dp_vs_ddp_net    = $(KERNEL_OPT)
 CFLAGS_kernels_avx2     = $(KERNEL_OPT) -mavx2 -mfma -mf16c
-CFLAGS_kernels_avx512   = $(KERNEL_OPT) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512
+CFLAGS_kernels_avx512   = $(KERNEL_OPT) -mavx512f -mavx512bw -mavx512dq -mavx512vl -mavx512vbmi -mprefer-vector-width=512
 
 # Kernels for GPUs lie in the library as one image. Sanitizers don't see it, so all builds share it. Without nvcc it is a
 # remark that no GPU's driver takes for kernels; the simulated one knows it, so that tests run alike.

@@ -5,6 +5,7 @@
 #include "base/env.h"
 #include "base/status.h"
 #include "reduce/table.h"
+#include "reduce/tables8.h"
 
 #include <stdatomic.h>
 #include <stdio.h>
@@ -49,7 +50,7 @@ bool rd_cpu_level_has(int level)
     case RD_CPU_AVX512:
         return rd_cpu_level_has(RD_CPU_AVX2) && __builtin_cpu_supports("avx512f") &&
                __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-               __builtin_cpu_supports("avx512vl");
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vbmi");
 #endif
     default: return false;
     }
@@ -128,6 +129,10 @@ rondo_result rd_reduction_init(rd_reduction *reduction, rondo_dtype type, rondo_
         .scale = scale,
         .divisor = op == RONDO_AVG ? ranks * scale : 1,
     };
+    if (level == RD_CPU_AVX512 && bytes == 1 && rd_dtype_narrow(type) && (op == RONDO_SUM || op == RONDO_AVG)) {
+        reduction->tables[0] = rd_tables8_of(type, 1);
+        reduction->tables[1] = rd_tables8_of(type, ranks);
+    }
     return RONDO_SUCCESS;
 }
 

@@ -3,10 +3,11 @@
  * kernels.h - all kernels of one level: included by kernels_LEVEL.c, with RD_KERNELS, the name of its table, and
  * RD_VECTOR_BYTES.
  *
- * Reading order: vector.h, native.h, order.h, narrow.h, float8.h, product8.h, pass.h.
+ * Reading order: vector.h, native.h, order.h, narrow.h, float8.h, product8.h, sum8.h, pass.h.
  */
 #include "reduce/order.h"
 #include "reduce/product8.h"
+#include "reduce/sum8.h"
 #include "reduce/table.h"
 
 #define RD_NAME_(a, b) a##_##b

@@ -7,7 +7,8 @@
  *   RD_COMBINE  whose combine_ it is, where that is not RD_LANE's
  *   RD_BYTES    of one element
  *   RD_WIDE     of one element in the wide type
- *   RD_ALIGNED  1 where load_aligned_, pack_aligned_, special_ and multiply_ exist (float8.h, product8.h), else 0
+ *   RD_ALIGNED  1 where load_aligned_, pack_aligned_, special_, multiply_ and, if RD_LOOKS_UP, add_ exist (float8.h,
+ *               product8.h, sum8.h), else 0
  *   RD_ORDERED_TYPE  of order.h, which has maxima and minima only
  *
  * A step takes as many elements as fill 4 vectors of lanes, from every source, and writes them to every output. All
@@ -173,6 +174,37 @@ RD_INLINE size_t RD_NAME(pair_steps, RD_TYPE)(const struct rd_call *call, rondo_
     return at;
 }
 
+#if RD_ALIGNED && RD_LOOKS_UP
+/* Sums and averages of two by look-ups, two steps at once, until there are not two, or one is for rare_step. */
+RD_INLINE size_t RD_NAME(usual_steps, RD_TYPE)(const struct rd_call *call, uint8_t twice, size_t at)
+{
+    const unsigned char *first = call->pass->source[0], *second = call->pass->source[1];
+    unsigned char *to = call->pass->output[0], *also = call->pass->outputs > 1 ? call->pass->output[1] : NULL;
+    struct rd_sums8 by;
+    memcpy(&by, call->reduction->tables[call->divided], sizeof by);
+    bool touch = call->touch;
+    for (size_t count = call->pass->count; count - at >= 2 * RD_STEP; at += 2 * RD_STEP) {
+        v_uint8 packed[2];
+        if (__builtin_expect(!RD_NAME(add, RD_TYPE)(first + at, second + at, &by, twice, packed), 0)) break;
+        if (touch) rd_touch_lines(first + at, 2 * RD_STEP);
+        store_vectors(to + at, packed, sizeof packed);
+        if (also) store_vectors(also + at, packed, sizeof packed);
+    }
+    return at;
+}
+static __attribute__((noinline)) size_t RD_NAME(look_up_steps, RD_TYPE)(const struct rd_call *call, rondo_op op,
+                                                                       size_t at)
+{
+    uint8_t twice = RD_NAME(twice, RD_TYPE)(call->divided ? call->reduction->ranks : 1);
+    for (;; at += 2 * RD_STEP) {
+        at = twice ? RD_NAME(usual_steps, RD_TYPE)(call, twice, at) : RD_NAME(usual_steps, RD_TYPE)(call, 0, at);
+        if (call->pass->count - at < 2 * RD_STEP) return at;
+        RD_RARE_STEP(call, op, at);
+        RD_RARE_STEP(call, op, at + RD_STEP);
+    }
+}
+#endif
+
 /* All whole steps from `at` on: a loop for each pair of forms. */
 RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_op op, size_t at)
 {
@@ -186,6 +218,10 @@ RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_o
         return RD_NAME(steps, RD_TYPE)(call, to_wide, at);
 #endif
     if (call->pass->sources == 2 && call->pass->outputs <= 2) {
+#if RD_ALIGNED && RD_LOOKS_UP
+        if ((op == RONDO_SUM || op == RONDO_AVG) && !call->scaled && call->reduction->tables[call->divided])
+            at = RD_NAME(look_up_steps, RD_TYPE)(call, op, at);
+#endif
         if (RD_ALIGNED && op == RONDO_AVG && !call->scaled && (!call->divided || call->reduction->ranks == 2))
             return RD_NAME(pair_steps, RD_TYPE)(call, op, true, at);
         return RD_NAME(pair_steps, RD_TYPE)(call, op, false, at);

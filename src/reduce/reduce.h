@@ -59,6 +59,7 @@ typedef struct rd_reduction {
     void (*run_few)(const struct rd_reduction *reduction, const rd_pass *pass); /* of 1 to few_most elements */
     size_t few_most;                                                            /* perhaps 0 */
     double scale, divisor; /* AVG on floats: 2^-k and N * 2^-k, or 1 */
+    const struct rd_tables8 *tables[2]; /* for sums of two float8, and for averages of them; NULL: without */
 } rd_reduction;
 
 /* level: RD_CPU_* of env.h (0: the best this machine has). RONDO_INVALID_ARGUMENT: unknown type or operator, or a level
