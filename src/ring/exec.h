@@ -134,8 +134,9 @@ typedef struct rd_behind {
  *   collected <= reduced' <= published <= collected + ahead      (reduced' : on the slowest peer) */
 typedef struct rd_flat {
     uint64_t slices, published, reduced, collected;
-    uint64_t ahead;  /* as many slices as every link to a peer has slots */
-    uint64_t behind; /* slices that are reduced before the oldest is collected */
+    uint64_t ahead; /* as many slices as every link to a peer has slots */
+    uint64_t
+        apart; /* slices that are published before the oldest is reduced, and reduced before the oldest is collected */
     int32_t publish_at, reduce_at, collect_at; /* step within the slice */
     rd_wire *blocked;
     uint64_t base[RD_MAX_FLAT]; /* of the wire out to a rank: slices sent when the operation began */

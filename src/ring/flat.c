@@ -49,7 +49,7 @@ void rd_flat_start(rd_op *op)
         flat->base[r] = r == op->plan.rank ? 0 : wire->used;
         if (r != op->plan.rank && wire->link->slots < flat->ahead) flat->ahead = wire->link->slots;
     }
-    flat->behind = flat->ahead > 2 ? 2 : 1;
+    flat->apart = flat->ahead > 2 ? 2 : 1;
 }
 
 /* Each of the three goes on from where it stopped: AGAIN when it cannot, OK when a slice is through. */
@@ -244,10 +244,16 @@ static bool may_publish(const rd_flat *flat)
     return flat->published < flat->slices && flat->published < flat->collected + flat->ahead;
 }
 
-/* With slots to spare a sum is collected one slice late: a peer that is a little slower is then not waited for. */
+/* With slots to spare a slice is reduced and collected one slice late: a peer that is a little slower is then not
+ * waited for. */
+static bool may_reduce(const rd_flat *flat)
+{
+    return flat->reduced + (may_publish(flat) ? flat->apart : 1) <= flat->published;
+}
+
 static bool may_collect(const rd_flat *flat)
 {
-    return flat->reduced >= flat->collected + flat->behind || flat->reduced == flat->slices;
+    return flat->reduced >= flat->collected + flat->apart || flat->reduced == flat->slices;
 }
 
 rd_progress rd_flat_advance(rd_op *op)
@@ -262,7 +268,7 @@ rd_progress rd_flat_advance(rd_op *op)
             if ((r = publish(op)) > RONDO_LINK_AGAIN) return rd_op_fail(op, flat->blocked, r);
             idle &= r == RONDO_LINK_AGAIN;
         }
-        if (flat->reduced < flat->published) {
+        if (may_reduce(flat)) {
             if ((r = reduce(op)) > RONDO_LINK_AGAIN) return rd_op_fail(op, flat->blocked, r);
             idle &= r == RONDO_LINK_AGAIN;
         }
@@ -295,7 +301,7 @@ rondo_link_result rd_flat_arm(rd_op *op, rondo_bell *bell)
         r = wire->link->ops->arm(wire->link, bell, wire->used - wire->link->slots);
         if (r != RONDO_LINK_AGAIN) return r;
     }
-    if (flat->reduced < flat->published) {
+    if (may_reduce(flat)) {
         rd_wire *wire = &op->wiring->flat_in[op->steps[flat->reduce_at].recv_from];
         r = wire->link->ops->arm(wire->link, bell, wire->used);
         if (r != RONDO_LINK_AGAIN) return r;
@@ -324,7 +330,7 @@ int rd_flat_waits_for(const rd_op *op, bool *to_receive)
     const rd_flat *flat = &op->flat;
     *to_receive = flat->collected < flat->published;
     /* Whose term is missing holds up others, too, and may be why a sum does not come back. */
-    if (flat->reduced < flat->published) return op->steps[flat->reduce_at].recv_from;
+    if (may_reduce(flat)) return op->steps[flat->reduce_at].recv_from;
     if (flat->collected < flat->reduced) return op->steps[op->plan.size - 1 + flat->collect_at].recv_from;
     return op->steps[flat->publish_at].send_to;
 }
