@@ -326,6 +326,7 @@ rondo_result rd_prepare_messages(rondo_comm *comm, const rd_call *calls, int cou
         bool sends = call->kind == RD_KIND_SEND;
         uint64_t number = sends ? ++links->sent[call->root] : ++links->received[call->root];
         uint64_t entry = rd_record_begin(comm->recorder, call, 1, number);
+        rd_record_time(comm->recorder, entry);
         if (n == 0) *first = entry;
         comm->transfers[RD_LANE_MESSAGES][n++] = (rd_transfer){
             .wire = sends ? rd_links_out(links, comm->size, RD_LANE_MESSAGES, call->root)

@@ -46,11 +46,16 @@ uint64_t rd_record_begin(rd_recorder *recorder, const rd_call *calls, int togeth
     PUT(entry->root, calls->root);
     PUT(entry->result, RONDO_IN_PROGRESS);
     PUT(entry->count, count);
-    PUT(entry->begun, rd_ticks());
+    PUT(entry->begun, 0);
     PUT(entry->ended, 0);
     PUT(entry->number, number);
     atomic_store_explicit(&recorder->begun, index + 1, memory_order_release);
     return index;
+}
+
+void rd_record_time(rd_recorder *recorder, uint64_t index)
+{
+    PUT(recorder->entries[index % RONDO_RECORD_CALLS].begun, rd_ticks());
 }
 
 void rd_record_end(rd_recorder *recorder, uint64_t index, rondo_result result, bool at_once)
@@ -80,9 +85,10 @@ static uint64_t real_ns(const rd_recorder *recorder, uint64_t ticks)
 static void read_entry(const rd_recorder *recorder, uint64_t index, rondo_record_call *call)
 {
     const rd_entry *entry = &recorder->entries[index % RONDO_RECORD_CALLS];
+    uint64_t begun = GET(entry->begun);
     *call = (rondo_record_call){
         .number = GET(entry->number),
-        .begun_ns = real_ns(recorder, GET(entry->begun)),
+        .begun_ns = real_ns(recorder, begun ? begun : rd_ticks()),
         .ended_ns = real_ns(recorder, GET(entry->ended)),
         .count = GET(entry->count),
         .root = GET(entry->root),

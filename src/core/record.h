@@ -19,7 +19,7 @@ typedef struct rd_entry {
     _Atomic uint32_t together;
     _Atomic int32_t root, result;
     _Atomic uint64_t count;
-    _Atomic uint64_t begun, ended; /* ticks */
+    _Atomic uint64_t begun, ended; /* ticks; 0: not yet looked at the clock, not ended */
     _Atomic uint64_t unused[2];    /* a line to each */
 } rd_entry;
 
@@ -31,8 +31,10 @@ typedef struct rd_recorder {
 } rd_recorder;
 
 rondo_result rd_recorder_open(rd_recorder **recorder);
-/* Returns the entry's index, from 0, to be ended. */
+/* Returns the entry's index, from 0, to be ended. Until rd_record_time it begins when it is read: a look at the clock
+ * takes 10 ns, so who is in a hurry leaves it until there is something to wait for. */
 uint64_t rd_record_begin(rd_recorder *recorder, const rd_call *calls, int together, uint64_t number);
+void rd_record_time(rd_recorder *recorder, uint64_t index);
 /* at_once: it took some microseconds at most, and looking at the clock again would be a good part of that. */
 void rd_record_end(rd_recorder *recorder, uint64_t index, rondo_result result, bool at_once);
 

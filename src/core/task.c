@@ -5,9 +5,12 @@
  */
 #include "core/device.h"
 
+#include "base/hot.h"
+
 #include <sched.h>
 #include <string.h>
 
+#define SHORT_COUNT 256 /* elements of a call that has sent all within microseconds */
 #define FEW_MOVES 4 /* an operation of so few, and without a look at the clock, has moved little and not slept */
 
 /* Field by field: every call pays for this, and gcc clears a structure of this size as a whole by the slowest way. */
@@ -151,6 +154,12 @@ static void skip_messages(rd_task *task)
     while (task->mixed && task->at < task->count && rd_is_message(&task->calls[task->at])) task->at++;
 }
 
+/* It looks at the clock when it has sent what it can, and would only wait. */
+static bool is_short(const rd_call *calls, int fused)
+{
+    return fused == 1 && calls->collective == RONDO_COLL_ALL_REDUCE && calls->count <= SHORT_COUNT;
+}
+
 static rd_progress start_next(rd_task *task)
 {
     rondo_comm *comm = task->comm;
@@ -161,6 +170,7 @@ static rd_progress start_next(rd_task *task)
     atomic_store_explicit(&comm->woken, 1, memory_order_relaxed); /* who left before this call matters, too */
     /* First, since it may take a while to reach a peer: until then this rank would pass for one that has not called. */
     task->entry = rd_record_begin(comm->recorder, calls, fused, comm->calls + (uint64_t)fused);
+    if (!is_short(calls, fused)) rd_record_time(comm->recorder, task->entry);
     rondo_result result = rd_prepare(comm, calls, fused);
     if (result != RONDO_SUCCESS) { /* the others have begun a call that this rank cannot make */
         rd_record_end(comm->recorder, task->entry, fail(task, result), false);
@@ -171,7 +181,7 @@ static rd_progress start_next(rd_task *task)
     return RD_MOVED;
 }
 
-static void end_running(rd_task *task, rondo_result result)
+RD_HOT void end_running(rd_task *task, rondo_result result)
 {
     rondo_comm *comm = task->comm;
     rd_record_end(comm->recorder, task->entry, result,
@@ -201,13 +211,15 @@ static bool awaits_links(const rd_op *op)
 static rd_progress advance_collectives(rd_task *task)
 {
     rondo_comm *comm = task->comm;
-    if (!task->running) {
+    bool begins = !task->running;
+    if (begins) {
         skip_messages(task);
         if (task->at == task->count) return RD_DONE;
         if (start_next(task) == RD_FAILED) return RD_FAILED;
     }
     if (awaits_links(&comm->op)) take_links(comm, &comm->op, RD_LANE_COLLECTIVES);
     rd_progress progress = rd_op_advance(&comm->op);
+    if (begins && is_short(task->calls + task->at, task->fused)) rd_record_time(comm->recorder, task->entry);
     if (progress != RD_DONE) return progress;
     if (task->fused > 1) rd_unfuse(comm, task->calls + task->at, task->fused);
     if (comm->device) rd_place_back(comm, RD_LANE_COLLECTIVES);
@@ -223,8 +235,10 @@ static rd_progress advance_collectives(rd_task *task)
 static bool has_messages(const rd_task *task)
 {
     int i = 0;
-    while (i < task->count && !rd_is_message(&task->calls[i])) i++;
-    return i < task->count;
+    do
+        if (rd_is_message(&task->calls[i])) return true;
+    while (++i < task->count);
+    return false;
 }
 
 static void end_messages(rd_task *task, rondo_result result)

@@ -95,7 +95,7 @@ RD_APART void note_overslept(rondo_comm *comm, rd_progress progress)
     comm->overslept = false;
 }
 
-static rondo_result result_of(rd_task *task, rd_progress progress)
+RD_HOT rondo_result result_of(rd_task *task, rd_progress progress)
 {
     rondo_result stop = rd_comm_stopped(task->comm);
     if (stop == RONDO_ABORTED) return stop;
@@ -109,7 +109,7 @@ static rondo_result result_of(rd_task *task, rd_progress progress)
 }
 
 /* Whether its turn has come, and it need not end before it begins: then it has a result. */
-static bool may_start(rd_task *task)
+RD_HOT bool may_start(rd_task *task)
 {
     rondo_comm *comm = task->comm;
     if (!rd_task_is_next(task)) return false;
