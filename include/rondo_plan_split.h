@@ -55,7 +55,7 @@ RONDO_PLAN_FN rondo_range rondo_slice(rondo_range part, uint64_t slice, uint64_t
  * done before all have called. */
 RONDO_PLAN_FN uint64_t rondo_slices(uint64_t count, uint64_t elements)
 {
-    return count ? (count - 1) / elements + 1 : 1;
+    return count > elements ? (count - 1) / elements + 1 : 1;
 }
 
 #endif

@@ -139,6 +139,7 @@ typedef struct rd_flat {
         apart; /* slices that are published before the oldest is reduced, and reduced before the oldest is collected */
     int32_t publish_at, reduce_at, collect_at; /* step within the slice */
     rd_wire *blocked;
+    rondo_range chunk[RD_MAX_FLAT];
     uint64_t base[RD_MAX_FLAT]; /* of the wire out to a rank: slices sent when the operation began */
     void *arrived[RD_MAX_FLAT];
     bool direct_to[RD_MAX_FLAT];           /* [step]: the peer reaches this rank's memory, nothing is copied */

@@ -31,24 +31,27 @@ typedef struct whereabouts {
 
 static rondo_range piece(const rd_op *op, int32_t chunk, uint64_t slice)
 {
-    return rondo_slice(rondo_chunk(&op->plan, chunk), slice, op->slice_elements);
+    return rondo_slice(op->flat.chunk[chunk], slice, op->slice_elements);
 }
 
 void rd_flat_start(rd_op *op)
 {
     rd_flat *flat = &op->flat;
-    flat->slices = rondo_slices(rondo_chunk_max(&op->plan), op->slice_elements);
+    uint64_t most = 0;
     flat->published = flat->reduced = flat->collected = 0;
     flat->publish_at = flat->reduce_at = flat->collect_at = 0;
     flat->blocked = NULL;
-    memset(flat->direct_to, 0, sizeof flat->direct_to);
-    memset(flat->peer_in, 0, sizeof flat->peer_in);
     flat->ahead = RD_FLAT_SLOTS;
     for (int32_t r = 0; r < op->plan.size; r++) {
+        flat->direct_to[r] = false; /* by step, of which there are fewer than ranks */
+        flat->peer_in[r] = NULL;
+        flat->chunk[r] = rondo_chunk(&op->plan, r);
+        if (flat->chunk[r].count > most) most = flat->chunk[r].count;
         const rd_wire *wire = &op->wiring->flat_out[r];
         flat->base[r] = r == op->plan.rank ? 0 : wire->used;
         if (r != op->plan.rank && wire->link->slots < flat->ahead) flat->ahead = wire->link->slots;
     }
+    flat->slices = rondo_slices(most, op->slice_elements);
     flat->apart = flat->ahead > 2 ? 2 : 1;
 }
 
