@@ -4,6 +4,7 @@
 #include "core/scaled.h"
 
 #include "base/dtype.h"
+#include "base/hot.h"
 #include "base/process.h"
 
 #include <stdlib.h>
@@ -106,34 +107,41 @@ static rondo_result check_form(const rondo_comm *comm, const rd_call *call, size
     }
 }
 
-/* Which buffers this rank uses, and whether they are apart. The larger of a call's holds `all` bytes. */
-static rondo_result check_buffers(const rondo_comm *comm, const rd_call *call, size_t all)
+/* Which buffers this rank uses, and whether they are apart. */
+RD_APART rondo_result check_buffers(const rondo_comm *comm, const rd_call *call)
 {
-    size_t sends = all, receives = all;
+    size_t sends, receives;
     uintptr_t send = (uintptr_t)call->send, recv = (uintptr_t)call->recv;
-    if (call->collective != RONDO_COLL_ALL_REDUCE) rd_call_ranges(comm, call, &sends, &receives);
+    rd_call_ranges(comm, call, &sends, &receives);
     if (sends && !send) return no_memory(call, "send");
     if (receives && !recv) return no_memory(call, "recv");
     if (send + sends <= recv || recv + receives <= send) return RONDO_SUCCESS;
     if (!sends || !receives || comm->settings.allow_overlap) return RONDO_SUCCESS;
-    if (send == recv && call->collective == RONDO_COLL_ALL_REDUCE) return RONDO_SUCCESS;
     return check_form(comm, call, sends, receives);
 }
 
-static rondo_result no_type(const rd_call *call)
+/* Two buffers of so many bytes that are the same or apart, as most calls have them, need no other look. */
+static bool are_usual(const rd_call *call, size_t bytes)
+{
+    uintptr_t send = (uintptr_t)call->send, recv = (uintptr_t)call->recv;
+    if (call->collective != RONDO_COLL_ALL_REDUCE || !send || !recv) return false;
+    return send == recv || send + bytes <= recv || recv + bytes <= send;
+}
+
+RD_APART rondo_result no_type(const rd_call *call)
 {
     return rd_fail(RONDO_INVALID_ARGUMENT,
                    "%s: dtype is %d; the types are 0 to %d (RONDO_INT8 to RONDO_FLOAT8E5M2)", call->name,
                    (int)call->dtype, RONDO_DTYPES - 1);
 }
 
-static rondo_result no_rank(const rondo_comm *comm, const rd_call *call)
+RD_APART rondo_result no_rank(const rondo_comm *comm, const rd_call *call)
 {
     return rd_fail(RONDO_INVALID_ARGUMENT, "%s: %s is %d; with %d ranks it must be 0 to %d", call->name,
                    rd_is_message(call) ? "peer" : "root", call->root, comm->size, comm->size - 1);
 }
 
-static rondo_result too_many(const rd_call *call, size_t each)
+RD_APART rondo_result too_many(const rd_call *call, size_t each)
 {
     return rd_fail(RONDO_INVALID_ARGUMENT, "%s: count is %zu; with %zu-byte elements%s it must be 0 to %zu", call->name,
                    call->count, rd_dtype_bytes(call->dtype), has_parts(call) ? " on every rank" : "",
@@ -153,7 +161,7 @@ rondo_result rd_check_call(rondo_comm *comm, rd_call *call)
                        call->name, call->root);
     each = bytes * rd_call_parts(comm, call);
     if (__builtin_mul_overflow(call->count, each, &all) || all > MOST_BYTES) return too_many(call, each);
-    if (all) RD_TRY(check_buffers(comm, call, all));
+    if (all && !are_usual(call, all)) RD_TRY(check_buffers(comm, call));
     if (all && comm->cuda) RD_TRY(rd_call_locate(comm, call));
     bool built_in = !call->reduces || (unsigned)call->op < RONDO_OPS;
     return built_in ? RONDO_SUCCESS : rd_scaled_take(comm, call);

@@ -62,6 +62,7 @@ void rd_record_end(rd_recorder *recorder, uint64_t index, rondo_result result, b
 {
     rd_entry *entry = &recorder->entries[index % RONDO_RECORD_CALLS];
     if (GET(recorder->begun) > index + RONDO_RECORD_CALLS) return; /* written over since */
+    if (!at_once && !GET(entry->begun)) rd_record_time(recorder, index);
     PUT(entry->result, result);
     PUT(entry->ended, at_once ? GET(entry->begun) + 1 : rd_ticks());
 }

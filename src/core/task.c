@@ -34,7 +34,7 @@ void rd_task_init(rd_task *task, rondo_comm *comm, const rd_call *calls, int cou
 
 /* ---- Turns ---- */
 
-/* Of a call that is inside: nobody else can be, so nobody waits for what comes after it. */
+/* Of a call that is inside: nobody else can be, so no task comes after it, and nobody waits for one. */
 static void pass_turn(rd_task *task)
 {
     atomic_store_explicit(&task->comm->line.turn, task->ticket + 1, memory_order_release);

@@ -3,6 +3,7 @@
 
 #include "base/dtype.h"
 #include "base/env.h"
+#include "base/hot.h"
 #include "base/status.h"
 #include "reduce/table.h"
 #include "reduce/tables8.h"
@@ -143,9 +144,14 @@ void rd_reduction_in_type(rd_reduction *reduction)
     reduction->divisor = reduction->ranks * reduction->scale;
 }
 
+RD_APART void copy_lines(void *to, void *also, const void *from, size_t bytes, bool touch)
+{
+    levels[rd_cpu_level_best()].kernels->copy(to, also, from, bytes, touch);
+}
+
 /* Less than a line is the C library's business. */
 void rd_copy(void *to, void *also, const void *from, size_t bytes, bool touch)
 {
     if (bytes < 64 && !also && !touch) memcpy(to, from, bytes);
-    else levels[rd_cpu_level_best()].kernels->copy(to, also, from, bytes, touch);
+    else copy_lines(to, also, from, bytes, touch);
 }

@@ -197,14 +197,14 @@ rondo_link_result rd_slots_peek(rondo_link *link, size_t bytes, uint64_t signatu
 {
     rd_slots *end = (rd_slots *)link;
     uint64_t slice = end->finished;
+    rondo_slot *slot = slot_of(end, slice);
     if (slice == end->counted) {
-        if (!has_come(end, slice)) {
+        if (__atomic_load_n(&slot->filled, __ATOMIC_ACQUIRE) != slice + 1) {
             rondo_link_result result = not_come(end, slice);
             if (result != RONDO_LINK_OK) return result;
         }
         end->counted = slice + 1;
     }
-    rondo_slot *slot = slot_of(end, slice);
     if (slot->signature != signature || slot->bytes != bytes) return RONDO_LINK_MISMATCH;
     *place = payload_of(slot, bytes);
     return RONDO_LINK_OK;
