@@ -24,7 +24,7 @@
 
 #define RING_SLOTS   4          /* of a link with a neighbour; more than RD_BLOCK */
 #define FLAT_SLOTS   2          /* of the other links: one slice is collected while the next is reduced */
-#define HOST_BYTES   (2l << 20) /* what the slots of one rank's flat links may take together, about */
+#define HOST_BYTES   (1l << 20) /* what the slots of one rank's flat links may take together, about */
 #define FLAT_LEAST 16384    /* smaller slots cost more than they save */
 
 /* What came of making links: numbers of 32 bits on the wire. */
