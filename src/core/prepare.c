@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define EXCHANGE_MOST 1024         /* bytes that a rank sends in an exchange, up to which one hop beats two */
+#define EXCHANGE_MOST 4096         /* bytes that a rank sends in an exchange, up to which one hop beats two */
 #define EXCHANGE_TURNS (32 * 1024) /* ... where ranks take turns on processors, and each hop waits for all of them */
 #define EXCHANGE_PAIR (256 * 1024) /* ... of two ranks over sockets */
 #define FUSE_EACH     65536 /* bytes of an all-reduce up to which copying it costs less than a round of its own */
