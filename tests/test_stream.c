@@ -298,8 +298,8 @@ static void waiting(rondo_comm *comm, int rank, int n, void *context)
     if (rank == 0) { /* late, so that rank 1's function is set in time */
         nap(0.3);
         for (int i = 0; i < 2; i++) OK(sum(&in, &out[i], 1, comm, w.stream));
-        in = 1;
         OK(rondo_stream_synchronize(w.stream));
+        in = 1;
         OK(sum(&in, &out[0], 1, comm, w.stream));
         OK(rondo_stream_destroy(w.stream));
         return;
