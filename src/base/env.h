@@ -29,7 +29,7 @@
             "links on demand (of messages, gathers, all-to-alls) into a rank that have slots in its GPU's memory, 256 " \
             "KiB each, taken at the start; further ones go through host memory")                                      \
     SETTING(algo, "RONDO_ALGO", CHOICE, "auto", 0, 0, "auto|ring|flat|exchange|hier",                                          \
-            "all-reduce algorithm; auto: flat where all ranks share a host, exchange up to 1 KiB (32 where they take "    \
+            "all-reduce algorithm; auto: flat where all ranks share a host, exchange up to 4 KiB (32 where they take "    \
             "turns), on several hosts hier (hierarchical) where a model says that it is faster, else ring")               \
     SETTING(numerics, "RONDO_NUMERICS", CHOICE, "auto", 0, 0, "auto|accurate|fast|strict",                            \
             "how floats of 8 and 16 bits are summed: accurate, in float32 along the whole way; fast, rounded at each hop of " \

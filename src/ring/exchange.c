@@ -8,6 +8,10 @@
  */
 #include "ring/exec.h"
 
+/* Bytes from which on it pays to write back to a slot what was read there: with 1 KiB it costs 4 % where two cores share a
+ * cache and 12 % where they don't, with 3 KiB it saves 23 % there. */
+#define TOUCH_LEAST 2048
+
 void rd_exchange_start(rd_op *op)
 {
     rd_exchange *x = &op->exchange;
@@ -59,8 +63,7 @@ static bool order_shows(const rd_op *op)
 
 /* Adds `part`, its terms in the order of the chunk whose owner stands `ahead` positions further on the ring: the term of
  * the rank `ahead + 1` positions on comes first. Terms lie in the order of positions after this rank's; the last, this
- * rank's own. What is read in a slot is also written there: see RONDO_LINK_TOUCH. A brief message lies in its slot's
- * head, which release stores to anyway. */
+ * rank's own. From TOUCH_LEAST on what is read in a slot is also written there: see RONDO_LINK_TOUCH. */
 static void add_up(rd_op *op, rondo_range part, int32_t ahead)
 {
     const rd_exchange *x = &op->exchange;
@@ -74,7 +77,7 @@ static void add_up(rd_op *op, rondo_range part, int32_t ahead)
         bool own = from == n - 1;
         unsigned char *place = own ? NULL : (unsigned char *)x->place[from] + at;
         pass.source[k] = own ? op->buffers.input + at : place;
-        if (!own && x->bytes > RONDO_SLOT_BRIEF) pass.output[outputs++] = place;
+        if (!own && x->bytes >= TOUCH_LEAST) pass.output[outputs++] = place;
         from = own ? 0 : from + 1;
     }
     pass.outputs = outputs;
