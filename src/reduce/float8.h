@@ -131,12 +131,19 @@ RD_INLINE void load_aligned(const unsigned char *from, v_float32 to[4], struct r
     }
 }
 /* The half of a rounded sum. Up to twice the smallest normal number a magnitude is how many times the smallest of all
- * numbers it is, which is halved as such; from there on, half a number is one exponent less. */
+ * numbers it is, which is halved as such; from there on, half a number is one exponent less. The larger of the two is
+ * right, even where the former is that of the last four bits only, as looked up. */
 RD_INLINE v_uint8 halve(v_uint8 magnitude, struct rd_float8 type)
 {
     uint8_t exponent = (uint8_t)(1 << type.fraction_bits);
+#if RD_VECTOR_BYTES == 32
+    const v_uint64 halves = {0x0403020202010000, 0x0807060606050404, 0x0403020202010000, 0x0807060606050404};
+    return max_uint8((v_uint8)_mm256_shuffle_epi8((__m256i)halves, (__m256i)magnitude),
+                     (v_uint8)_mm256_subs_epu8((__m256i)magnitude, (__m256i)((v_uint8){0} + exponent)));
+#else
     v_uint8 half = (v_uint8)((v_uint16)magnitude >> 1) & 0x7f, less = max_uint8(magnitude, (v_uint8){0} + exponent);
     return max_uint8(half + (magnitude & half & 1), less - exponent);
+#endif
 }
 
 /* Of the magnitude, which may be above the largest, the upper byte of 16 bits is kept and the lower one rounds it. What
