@@ -68,10 +68,21 @@ static void get(buffer *b)
 {
     if (b->device) gpu_get(b->here, b->device, b->bytes);
 }
+
+/* GPU memory is freed when no call will come any more, for that is to wait for all that the GPU was given: also for the
+ * kernel of a rank that shares it, which may wait for this one. */
+static _Thread_local rd_cu_address kept[64];
+static _Thread_local int kept_count;
+
 static void discard(buffer *b)
 {
-    if (b->device) GPU(cuMemFree, b->device);
+    if (b->device) kept[kept_count++] = b->device;
     free(b->here);
+}
+static void free_all(rondo_comm *comm)
+{
+    OK(rondo_barrier(comm, NULL));
+    while (kept_count) GPU(cuMemFree, kept[--kept_count]);
 }
 
 /* ---- Calls ---- */
@@ -154,6 +165,7 @@ static void calls(rondo_comm *comm, int rank, int n, void *context)
     if (on_gpu) CHECK(memory_calls() == before, "memory of the GPU was taken or mapped");
     CHECK(links_in_gpu(comm) == (on_gpu ? s->in_gpu : 0), "%d links of %d ranks have slots in this GPU's memory",
           links_in_gpu(comm), n);
+    free_all(comm);
     OK(rondo_comm_destroy(comm));
     if (!on_gpu) return;
     struct cudasim_held held;
@@ -176,6 +188,7 @@ static void *as_thread(void *context)
     }
     CHECK(links_in_gpu(comm) == RD_LANES * (THREADS - 1), "%d links have slots in this GPU's memory",
           links_in_gpu(comm));
+    free_all(comm);
     OK(rondo_comm_destroy(comm));
     return NULL;
 }
