@@ -2,6 +2,7 @@
 #include "gpu_kit.h"
 
 #include <fcntl.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 rd_cu_context gpu_enter(int device)
@@ -59,6 +60,32 @@ void gpu_launch(rd_cu_function function, unsigned blocks, unsigned threads, rd_c
 {
     void *parameters[] = {argument};
     CU(cuLaunchKernel, function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, NULL);
+}
+
+int sweep_walks(const char *settings, const char *plant, int seeds)
+{
+    int status = 0;
+    for (int seed = 0; seed < seeds && !status; seed++) {
+        char words[200];
+        snprintf(words, sizeof words, "%s seed=%d%s%s", settings, seed, *plant ? " plant=" : "", plant);
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            setenv("CUDASIM", words, 1);
+            if (!freopen("/dev/null", "w", stdout)) _exit(126);
+            execl("/proc/self/exe", "sweep", "walk", (char *)NULL);
+            _exit(126);
+        }
+        assert_int_equal(waitpid(child, &status, 0), child);
+        assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 126);
+    }
+    return status;
+}
+
+bool built_with(const char *sanitizer)
+{
+    const char *build = getenv("RONDO_BUILD");
+    return build && strstr(build, sanitizer);
 }
 
 static int own_errors = -1;

@@ -38,6 +38,12 @@ void gpu_get(void *to, rd_cu_address from, size_t bytes);
 rd_cu_function gpu_trial(const char *file, const char *kernel);
 void gpu_launch(rd_cu_function function, unsigned blocks, unsigned threads, rd_cu_stream stream, void *argument);
 
+/* This program again with the argument "walk", on kernels with a bug (cudasim/plant.sh; "": with none), its threads in
+ * another order for each seed: how it ends for the first of these for which it does not end well; 0: for none. */
+int sweep_walks(const char *settings, const char *plant, int seeds);
+/* Whether this is the build with a sanitizer, by its folder's name. */
+bool built_with(const char *sanitizer);
+
 /* Standard error, from hear_errors to heard, which gives what was written there. */
 void hear_errors(void);
 void heard(char *text, size_t room);

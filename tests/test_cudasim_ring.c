@@ -262,12 +262,6 @@ static int sweep(const char *plant, int seeds)
     return 0;
 }
 
-static bool built_with(const char *sanitizer)
-{
-    const char *build = getenv("RONDO_BUILD");
-    return build != NULL && strstr(build, sanitizer) != NULL;
-}
-
 static void test_without_a_bug_nothing_is_found(void **state)
 {
     (void)state;

@@ -15,10 +15,10 @@
 #include "reduce/device.h"
 #include "reduce/image.h"
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 /* PACKED_UP_TO: bytes of a message that goes in packets (src/ring/kernel.c). */
+#define SETTINGS "devices=4"
 enum { RANKS = 8, DEVICES = 4, SLICE = 4096, OFFSET = 3, PACKED_UP_TO = 131072 };
 
 static world cpus, gpus;
@@ -312,34 +312,6 @@ static void walk(void **state)
     }
 }
 
-/* This program again, on kernels with the bug, its threads in another order for each seed: how it ends for the first of
- * these for which it does not end well; 0: for none. */
-static int sweep(const char *plant, int seeds)
-{
-    int status = 0;
-    for (int seed = 0; seed < seeds && !status; seed++) {
-        char words[100];
-        snprintf(words, sizeof words, "devices=4 seed=%d%s%s", seed, *plant ? " plant=" : "", plant);
-        pid_t child = fork();
-        assert_true(child >= 0);
-        if (child == 0) {
-            setenv("CUDASIM", words, 1);
-            if (!freopen("/dev/null", "w", stdout)) _exit(126);
-            execl("/proc/self/exe", "test_gpu_ring", "walk", (char *)NULL);
-            _exit(126);
-        }
-        assert_int_equal(waitpid(child, &status, 0), child);
-        assert_false(WIFEXITED(status) && WEXITSTATUS(status) == 126);
-    }
-    return status;
-}
-
-static bool built_with(const char *sanitizer)
-{
-    const char *build = getenv("RONDO_BUILD");
-    return build && strstr(build, sanitizer);
-}
-
 static void test_planted(void **state)
 {
     (void)state;
@@ -351,16 +323,16 @@ static void test_planted(void **state)
         {"relaxed_store", "tsan"},    {"relaxed_load", "tsan"}, /* which the processor's own order hides */
     };
     if (!is_cudasim()) skip();
-    assert_int_equal(sweep("", 2), 0);
-    assert_int_equal(sweep("apart", 2), 0);
+    assert_int_equal(sweep_walks(SETTINGS, "", 2), 0);
+    assert_int_equal(sweep_walks(SETTINGS, "apart", 2), 0);
     for (size_t i = 0; i < sizeof plants / sizeof *plants; i++)
-        if ((!plants[i].build || built_with(plants[i].build)) && !sweep(plants[i].plant, 20))
+        if ((!plants[i].build || built_with(plants[i].build)) && !sweep_walks(SETTINGS, plants[i].plant, 20))
             fail_msg("the bug %s is not found", plants[i].plant);
 }
 
 int main(int argc, char **argv)
 {
-    on_cudasim(argv, "devices=4");
+    on_cudasim(argv, SETTINGS);
     if (rd_kernel_image_is_remark()) {
         printf("built without nvcc: no kernels\n");
         return 0;
