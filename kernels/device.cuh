@@ -140,6 +140,10 @@ RD_DEVICE void rd_store_relaxed(uint32_t *word, uint32_t value)
 {
     asm volatile("st.relaxed.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
 }
+RD_DEVICE void rd_store_relaxed(uint64_t *word, uint64_t value)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(word), "l"(value) : "memory");
+}
 #else
 RD_DEVICE uint64_t rd_load_acquire(const uint64_t *word)
 {
@@ -154,6 +158,10 @@ RD_DEVICE uint32_t rd_load_relaxed(const uint32_t *word)
     return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
 RD_DEVICE void rd_store_relaxed(uint32_t *word, uint32_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELAXED);
+}
+RD_DEVICE void rd_store_relaxed(uint64_t *word, uint64_t value)
 {
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }

@@ -83,7 +83,8 @@ static rondo_result late_check(rd_engine *engine)
 
 static rd_engine *late_at(int rank)
 {
-    static const struct rd_engine_ops ops = {late_reduce, late_copy, late_look, late_check, NULL, NULL};
+    static const struct rd_engine_ops ops = {
+        .reduce = late_reduce, .copy = late_copy, .look = late_look, .check = late_check};
     lates[rank].engine.ops = &ops;
     return &lates[rank].engine;
 }

@@ -275,10 +275,15 @@ void world_drive(world *w, uint64_t seed, rd_progress end[])
 
 void world_run(world *w, const world_call *call, uint64_t seed)
 {
+    world_start(w, call, seed);
+    world_finish(w, seed);
+}
+
+void world_finish(world *w, uint64_t seed)
+{
     int n = w->options.n, left = n;
     bool done[WORLD_MAX] = {false};
     uint64_t idle = 0;
-    world_start(w, call, seed);
     while (left) {
         int r = (int)(mix(seed, w->advances++) % (uint64_t)n);
         if (done[r]) continue;
@@ -288,7 +293,7 @@ void world_run(world *w, const world_call *call, uint64_t seed)
                      rd_last_error());
         if (p == RD_DONE) done[r] = true, left--;
         idle = p == RD_IDLE ? idle + 1 : 0;
-        if (p == RD_IDLE && w->op[r].by == RD_BY_KERNEL) usleep(20);
+        if (p == RD_IDLE && w->op[r].kernel_ticket) usleep(20);
         if (idle > 2000000) fail_msg("no rank can go on: a deadlock");
     }
 }

@@ -64,8 +64,9 @@ typedef struct world_call {
 
 void world_run(world *w, const world_call *call, uint64_t seed);
 
-/* The first half of it: every rank's operation has started. */
+/* Its halves: every rank's operation has started; whatever has started on all ranks ends. */
 void world_start(world *w, const world_call *call, uint64_t seed);
+void world_finish(world *w, uint64_t seed);
 
 /* The same for one rank, so that ranks can make calls that differ. Calls that are alike have one signature. */
 void world_start_rank(world *w, int r, const world_call *call, uint64_t seed);

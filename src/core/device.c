@@ -156,10 +156,18 @@ bool rd_task_on_gpu(const rd_task *task)
     return is_busy(task->comm->device) || is_busy(task->comm->messenger);
 }
 
+/* With passes, or with a kernel that need not wait for a peer now. */
+static bool is_busy_alone(rd_device *device, const rd_op *op)
+{
+    bool waits = op->kernel_ticket && !(op->by == RD_BY_PEERS && rd_peers_kernel_goes_on(op));
+    return !waits && is_busy(device);
+}
+
 bool rd_task_on_gpu_alone(const rd_task *task)
 {
-    bool kernel = task->running && task->comm->op.by == RD_BY_KERNEL;
-    return kernel ? is_busy(task->comm->messenger) : rd_task_on_gpu(task);
+    const rondo_comm *comm = task->comm;
+    if (!task->started) return rd_task_on_gpu(task);
+    return is_busy_alone(comm->device, &comm->op) || is_busy_alone(comm->messenger, &comm->messages);
 }
 
 /* ---- Staging ---- */
@@ -217,9 +225,21 @@ static bool ring_has(const rondo_comm *comm, uint32_t caps)
     return false;
 }
 
+static bool transfers_have(const rd_op *op, uint32_t caps)
+{
+    for (int i = 0; i < op->transfer_count; i++)
+        if (op->transfers[i].wire->link && op->transfers[i].wire->link->caps & caps) return true;
+    return false;
+}
+
 bool rd_task_beside_kernels(const rd_task *task)
 {
-    return task->running && ring_has(task->comm, RONDO_LINK_DEVICE);
+    const rondo_comm *comm = task->comm;
+    if (!comm->device) return false;
+    if (task->running && (ring_has(comm, RONDO_LINK_DEVICE) ||
+                          (comm->op.by == RD_BY_PEERS && transfers_have(&comm->op, RONDO_LINK_DEVICE))))
+        return true;
+    return task->passing && transfers_have(&comm->messages, RONDO_LINK_DEVICE);
 }
 
 /* Where a GPU reaches neither buffer the CPU carries it out, if it reaches all slots. */

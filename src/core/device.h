@@ -37,9 +37,9 @@ void rd_place_back(rondo_comm *comm, rd_lane lane);
 
 /* It waits for its GPU, which rings no bell: for what was ahead of it, or for what it has given. */
 bool rd_task_on_gpu(const rd_task *task);
-/* A neighbour may be moving slices by a kernel, which rings no bell either. */
+/* A peer may be moving slices by a kernel, which rings no bell either. */
 bool rd_task_beside_kernels(const rd_task *task);
-/* As rd_task_on_gpu, and that ends whatever becomes of peers: no kernel that waits for them. */
+/* As rd_task_on_gpu, and that goes on whatever becomes of peers: no kernel that waits for one now. */
 bool rd_task_on_gpu_alone(const rd_task *task);
 
 #endif

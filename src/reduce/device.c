@@ -79,7 +79,8 @@ static rondo_result load_kernels(rd_gpu *gpu)
         RD_TRY(RD_GPU(gpu->ordinal, cuFuncGetAttribute, &gpu->threads[type], RD_CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK,
                       gpu->reduce[type]));
     }
-    return rd_gpu_load_ring(gpu);
+    RD_TRY(rd_gpu_load_ring(gpu));
+    return rd_gpu_load_peers(gpu);
 }
 
 static rondo_result open_gpu(rd_gpu **made, int ordinal)
@@ -145,6 +146,25 @@ void rd_gpu_drop(rd_gpu *gpu)
     pthread_mutex_unlock(&lock);
 }
 
+bool rd_device_take(rd_device *device, int blocks)
+{
+    rd_gpu *gpu = device->gpu;
+    int more = blocks - device->taken;
+    if (more <= 0) return true;
+    if (atomic_fetch_add(&gpu->taken, more) + more > gpu->resident / 2) {
+        atomic_fetch_sub(&gpu->taken, more);
+        return false;
+    }
+    device->taken = blocks;
+    return true;
+}
+
+void rd_device_drop(rd_device *device)
+{
+    atomic_fetch_sub(&device->gpu->taken, device->taken);
+    device->taken = 0;
+}
+
 /* ---- What each has for itself ---- */
 
 static rondo_result open_counting(rd_device *device)
@@ -163,18 +183,28 @@ static rondo_result open_counting(rd_device *device)
     return RONDO_SUCCESS;
 }
 
+/* Host memory for what a kernel and its host tell one another, all zeros. */
+static rondo_result alloc_told(const rd_device *device, size_t bytes, void **memory)
+{
+    void *made = NULL;
+    RD_TRY(RD_GPU(device->gpu->ordinal, cuMemHostAlloc, &made, bytes,
+                  RD_CU_MEMHOSTALLOC_PORTABLE | RD_CU_MEMHOSTALLOC_DEVICEMAP));
+    *memory = memset(made, 0, bytes);
+    return RONDO_SUCCESS;
+}
+
 /* The stream waits for no other: what a call has to wait for it waits for before it begins. */
 static rondo_result open_stream(rd_device *device)
 {
+    void *ring = NULL, *peers = NULL;
     RD_TRY(rd_gpu_push(device->gpu));
     rondo_result result = RD_GPU(device->gpu->ordinal, cuStreamCreateWithPriority, &device->stream,
                                  RD_CU_STREAM_NON_BLOCKING, HIGHEST_PRIORITY);
     if (result == RONDO_SUCCESS) result = open_counting(device);
-    void *ring = NULL;
-    if (result == RONDO_SUCCESS)
-        result = RD_GPU(device->gpu->ordinal, cuMemHostAlloc, &ring, rd_device_ring_bytes(),
-                        RD_CU_MEMHOSTALLOC_PORTABLE | RD_CU_MEMHOSTALLOC_DEVICEMAP);
-    if (ring) device->ring = memset(ring, 0, rd_device_ring_bytes());
+    if (result == RONDO_SUCCESS) result = alloc_told(device, rd_device_ring_bytes(), &ring);
+    if (result == RONDO_SUCCESS) result = alloc_told(device, rd_device_peers_bytes(), &peers);
+    device->ring = ring;
+    device->peers = peers;
     rd_gpu_pop();
     return result;
 }
@@ -210,11 +240,12 @@ void rd_device_close(rd_device *device)
         }
         if (device->counter) driver->cuMemFreeHost(device->counter);
         if (device->ring) driver->cuMemFreeHost(device->ring);
+        if (device->peers) driver->cuMemFreeHost(device->peers);
         for (int i = 0; i < RD_MARKS; i++)
             if (device->events[i]) driver->cuEventDestroy(device->events[i]);
         rd_gpu_pop();
     }
-    rd_device_ring_drop(device);
+    rd_device_drop(device);
     rd_gpu_drop(device->gpu);
     free(device);
 }

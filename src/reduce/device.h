@@ -4,6 +4,7 @@
  * own. device.c         opening it: what ranks of this process share of a GPU, and what each has for itself
  *   device_engine.c  the engine
  *   device_ring.c    ring kernels
+ *   device_peers.c   transfers as one kernel
  *   device_memory.c  what memory is, and making it reachable for the GPU
  *
  * Any thread may use it, one at a time. All kernels are loaded when it is opened, and nothing that an engine does waits
@@ -66,8 +67,10 @@ typedef struct rd_gpu {
     int threads[RONDO_DTYPES]; /* of a block */
     rd_cu_function ring[RONDO_DTYPES];
     int ring_threads[RONDO_DTYPES];
-    int ring_blocks; /* that are resident at the same time, of any ring kernel */
-    atomic_int ring_taken; /* of them, by ranks */
+    rd_cu_function peers;
+    int peers_threads;
+    int resident;     /* blocks that are so at the same time, of any kernel that waits for peers */
+    atomic_int taken; /* of them, by ranks */
     int multiprocessors;
     bool counts; /* its streams can write to memory */
 } rd_gpu;
@@ -83,21 +86,35 @@ struct rd_device {
     rd_cu_event events[RD_MARKS];
     uint64_t marks[RD_MARKS]; /* their tickets */
     uint64_t marked, passed;  /* so many were set, and have come */
-    struct rd_device_ring *ring; /* host memory that ring kernels reach */
-    int ring_channels;           /* that it has taken */
+    struct rd_device_ring *ring;   /* host memory that ring kernels reach */
+    struct rd_device_peers *peers; /* ... and those of transfers */
+    int taken;                     /* resident blocks that it has taken */
     rd_gpu_marks legacy;      /* for the legacy stream of its context, where the caller's work may be */
 };
 
 extern const struct rd_engine_ops rd_device_engine_ops;
 
+/* Takes resident blocks, `blocks` in all, which stay its until it is closed. Ranks of this process that share the GPU share
+ * what is resident, in the order in which they come; those of other processes take turns with it. Half is left to the
+ * user's kernels. */
+bool rd_device_take(rd_device *device, int blocks);
+void rd_device_drop(rd_device *device);
+
 /* Ring kernels (device_ring.c). */
 rondo_result rd_gpu_load_ring(rd_gpu *gpu);
 rondo_result rd_device_ring(rd_engine *engine, rondo_dtype type, struct rd_ring_args *args, int threads);
 bool rd_device_ring_take(rd_engine *engine, int channels, int ranks);
-void rd_device_ring_drop(rd_device *device);
 size_t rd_device_ring_bytes(void);
-/* What was given last, now on the stream, is `ticket`. */
-rondo_result rd_device_number(rd_device *device, uint64_t ticket);
+
+/* Transfers (device_peers.c). Loaded after the ring's. */
+rondo_result rd_gpu_load_peers(rd_gpu *gpu);
+struct rd_peers_args *rd_device_peers_room(rd_engine *engine, int wires, int transfers);
+rondo_result rd_device_peers(rd_engine *engine, int wires, int threads);
+size_t rd_device_peers_bytes(void);
+
+/* The engine's next work (device_engine.c). stop: of one that waits for peers the word at which it gives up; else NULL. */
+rondo_result rd_device_launch(rd_device *device, rd_cu_function kernel, int blocks, int threads, void *args,
+                              uint32_t *stop);
 
 /* Another user of a GPU, which is opened by the first and closed by the last. */
 rondo_result rd_gpu_take(rd_gpu **gpu, int ordinal);

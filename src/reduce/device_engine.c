@@ -32,7 +32,7 @@ static rondo_result mark(rd_device *device, uint64_t ticket)
 }
 
 /* What was given last, now on the stream, is `ticket`. With events that all wait a later mark tells of it. */
-rondo_result rd_device_number(rd_device *device, uint64_t ticket)
+static rondo_result number(rd_device *device, uint64_t ticket)
 {
     if (device->counter)
         return RD_GPU(device->gpu->ordinal, cuStreamWriteValue64, device->stream,
@@ -72,19 +72,30 @@ static rondo_result check(rd_engine *engine)
 
 /* ---- Work ---- */
 
+rondo_result rd_device_launch(rd_device *device, rd_cu_function kernel, int blocks, int threads, void *args,
+                              uint32_t *stop)
+{
+    void *parameters[] = {args};
+    if (stop) __atomic_store_n(stop, 0, __ATOMIC_RELAXED);
+    device->engine.stop = stop;
+    RD_TRY(rd_gpu_push(device->gpu));
+    rondo_result result = RD_GPU(device->gpu->ordinal, cuLaunchKernel, kernel, (unsigned)blocks, 1, 1,
+                                 (unsigned)threads, 1, 1, 0, device->stream, parameters, NULL);
+    if (result == RONDO_SUCCESS && (result = number(device, device->engine.given + 1)) != RONDO_SUCCESS) {
+        if (stop) __atomic_store_n(stop, 1, __ATOMIC_RELAXED);
+        rd_gpu_driver()->cuStreamSynchronize(device->stream); /* without a number nobody else waits for it */
+    }
+    rd_gpu_pop();
+    return result;
+}
+
 static rondo_result launch(rd_device *device, rondo_dtype type, size_t bytes, rd_reduce_args *args)
 {
     const rd_gpu *gpu = device->gpu;
-    void *parameters[] = {args};
-    unsigned threads = (unsigned)gpu->threads[type];
-    size_t blocks = (bytes / PIECE + threads) / threads, most = (size_t)(BLOCKS_EACH * gpu->multiprocessors);
-    RD_TRY(rd_gpu_push(gpu));
-    rondo_result result =
-        RD_GPU(gpu->ordinal, cuLaunchKernel, gpu->reduce[type], (unsigned)(blocks < most ? blocks : most), 1, 1,
-               threads, 1, 1, 0, device->stream, parameters, NULL);
-    if (result == RONDO_SUCCESS) result = rd_device_number(device, device->engine.given + 1);
-    rd_gpu_pop();
-    return result;
+    size_t threads = (size_t)gpu->threads[type], most = (size_t)(BLOCKS_EACH * gpu->multiprocessors);
+    size_t blocks = (bytes / PIECE + threads) / threads;
+    return rd_device_launch(device, gpu->reduce[type], (int)(blocks < most ? blocks : most), (int)threads, args,
+                            NULL);
 }
 
 static rondo_result reduce(rd_engine *engine, const rd_reduction *reduction, const rd_pass *pass)
@@ -119,5 +130,5 @@ static rondo_result copy(rd_engine *engine, void *to, void *also, const void *fr
 }
 
 const struct rd_engine_ops rd_device_engine_ops = {
-    reduce, copy, look, check, rd_device_ring, rd_device_ring_take,
+    reduce, copy, look, check, rd_device_ring, rd_device_ring_take, rd_device_peers_room, rd_device_peers,
 };

@@ -44,31 +44,13 @@ rondo_result rd_gpu_load_ring(rd_gpu *gpu)
                       gpu->ring_threads[type], 0));
         if (least < 0 || blocks < least) least = blocks;
     }
-    gpu->ring_blocks = least * gpu->multiprocessors;
+    gpu->resident = least * gpu->multiprocessors;
     return RONDO_SUCCESS;
 }
 
-/* Ranks of this process that share the GPU share what is resident, in the order in which they come; those of other
- * processes take turns with it. Half is left to the user's kernels. */
 bool rd_device_ring_take(rd_engine *engine, int channels, int ranks)
 {
-    rd_device *device = (rd_device *)engine;
-    rd_gpu *gpu = device->gpu;
-    int more = channels - device->ring_channels;
-    if (ranks > RING_RANKS || channels > RD_RING_CHANNELS) return false;
-    if (more <= 0) return true;
-    if (atomic_fetch_add(&gpu->ring_taken, more) + more > gpu->ring_blocks / 2) {
-        atomic_fetch_sub(&gpu->ring_taken, more);
-        return false;
-    }
-    device->ring_channels = channels;
-    return true;
-}
-
-void rd_device_ring_drop(rd_device *device)
-{
-    atomic_fetch_sub(&device->gpu->ring_taken, device->ring_channels);
-    device->ring_channels = 0;
+    return ranks <= RING_RANKS && channels <= RD_RING_CHANNELS && rd_device_take((rd_device *)engine, channels);
 }
 
 /* The order and the bounds where the GPU reads them; ranks in their own order need none. */
@@ -89,22 +71,15 @@ rondo_result rd_device_ring(rd_engine *engine, rondo_dtype type, rd_ring_args *a
     rd_device *device = (rd_device *)engine;
     const rd_gpu *gpu = device->gpu;
     struct rd_device_ring *ring = device->ring;
-    void *parameters[] = {args};
     if (threads > gpu->ring_threads[type]) threads = gpu->ring_threads[type];
     for (int32_t c = 0; c < args->channels; c++) {
         ring->counts[c] = (rd_ring_counts){args->channel[c].in.next, args->channel[c].out.next};
         ring->reports[c] = (rd_ring_report){0};
     }
-    __atomic_store_n(&ring->stop, 0, __ATOMIC_RELAXED);
     place_plan(ring, &args->plan);
-    args->stop = engine->stop = &ring->stop;
+    args->stop = &ring->stop;
     args->counts = ring->counts;
     args->reports = ring->reports;
     engine->reports = ring->reports;
-    RD_TRY(rd_gpu_push(gpu));
-    rondo_result result = RD_GPU(gpu->ordinal, cuLaunchKernel, gpu->ring[type], (unsigned)args->channels, 1, 1,
-                                 (unsigned)threads, 1, 1, 0, device->stream, parameters, NULL);
-    if (result == RONDO_SUCCESS) result = rd_device_number(device, engine->given + 1);
-    rd_gpu_pop();
-    return result;
+    return rd_device_launch(device, gpu->ring[type], args->channels, threads, args, &ring->stop);
 }

@@ -14,12 +14,13 @@
 typedef struct rd_engine rd_engine;
 struct rd_ring_args; /* kernels/ring.h */
 struct rd_ring_report;
+struct rd_peers_args; /* kernels/peers.h */
 
 struct rd_engine {
     uint64_t given; /* so far: the latest ticket */
     uint64_t done;  /* as rd_engine_done saw last */
     const struct rd_engine_ops *ops;
-    uint32_t *stop;                       /* of the latest ring: stored to, it gives up */
+    uint32_t *stop;                       /* of the latest ring or peers: stored to, it gives up */
     const struct rd_ring_report *reports; /* of the latest ring, by channel; valid when it is done */
 };
 
@@ -32,11 +33,17 @@ struct rd_engine_ops {
     /* Costs more: whether what it was given can still be done. */
     rondo_result (*check)(rd_engine *engine);
 
-    /* The two are NULL where it cannot. ring: the whole ring of an operation at once, whose channels wait for their
+    /* What waits for peers; NULL where it cannot. ring: the whole ring of an operation at once, whose channels wait for their
      * neighbours, by at most so many threads each; fills in the addresses that are the engine's own. The one before must
      * be done. ring_take: whether from now on it can do so with rings of so many ranks, over so many channels. */
     rondo_result (*ring)(rd_engine *engine, rondo_dtype type, struct rd_ring_args *args, int threads);
     bool (*ring_take)(rd_engine *engine, int channels, int ranks);
+
+    /* Transfers over several wires at once, each of which waits for its peer. peers_room: where wires and transfers are to
+     * be told, whose reports then say how far they are; NULL: there cannot be so many. peers: begins what was told, by at
+     * most so many threads for each wire. The one before must be done. */
+    struct rd_peers_args *(*peers_room)(rd_engine *engine, int wires, int transfers);
+    rondo_result (*peers)(rd_engine *engine, int wires, int threads);
 };
 
 static inline rondo_result rd_engine_reduce(rd_engine *engine, const rd_reduction *reduction, const rd_pass *pass)
@@ -58,6 +65,13 @@ static inline rondo_result rd_engine_copy(rd_engine *engine, void *to, void *als
 static inline rondo_result rd_engine_ring(rd_engine *engine, rondo_dtype type, struct rd_ring_args *args, int threads)
 {
     rondo_result result = engine->ops->ring(engine, type, args, threads);
+    engine->given += result == RONDO_SUCCESS;
+    return result;
+}
+
+static inline rondo_result rd_engine_peers(rd_engine *engine, int wires, int threads)
+{
+    rondo_result result = engine->ops->peers(engine, wires, threads);
     engine->given += result == RONDO_SUCCESS;
     return result;
 }

@@ -137,13 +137,13 @@ rd_progress rd_op_arm(rd_op *op, rondo_bell *bell)
 {
     rd_progress all = RD_IDLE;
     const rd_wire *wire = NULL;
+    if (op->kernel_ticket) return RD_IDLE; /* its end rings no bell */
     if (op->by == RD_BY_PEERS) {
         rondo_link_result answer = rd_peers_arm(op, bell, &wire);
         return armed(op, wire, answer);
     }
     if (op->by == RD_BY_ITSELF) return RD_MOVED;
     if (op->by == RD_BY_HIER) return rd_hier_arm(op, bell);
-    if (op->by == RD_BY_KERNEL) return RD_IDLE; /* its end rings no bell */
     if (op->by == RD_BY_EXCHANGE) return armed(op, op->exchange.blocked, rd_exchange_arm(op, bell));
     if (op->by == RD_BY_FLAT) return armed(op, op->flat.blocked, rd_flat_arm(op, bell));
     for (int c = 0; c < op->wiring->channels && all == RD_IDLE; c++) {
@@ -197,7 +197,7 @@ static bool is_withdrawn(const rd_wire *wire)
 /* What an engine was given before it failed will not touch memory any more. */
 bool rd_op_withdraw(rd_op *op)
 {
-    if (op->by == RD_BY_KERNEL) rd_kernel_stop(op);
+    rd_kernel_stop(op);
     if (op->engine && !rd_engine_done(op->engine, op->engine->given))
         return op->engine->ops->check(op->engine) != RONDO_SUCCESS;
     bool all = true;

@@ -8,6 +8,7 @@
  *   flat.c      steps that meet every rank of the host at once
  *   exchange.c  the same for short messages, in one hop
  *   peers.c     transfers between this rank and others, all at once
+ *   peers_kernel.c  ... as one kernel of an engine
  *   hier.c      rings inside hosts and rings between hosts, one after the other
  *   trace.c     what they did, for those who want to see it
  */
@@ -166,6 +167,8 @@ typedef struct rd_peers {
     bool opens;
     rd_transfer opening[2]; /* to the next rank, from the one before */
     unsigned char nothing[1];
+    bool kernel;                /* they are one kernel of the engine ... */
+    struct rd_peers_args *told; /* ... which was told this, once it has begun (kernels/peers.h) */
 } rd_peers;
 
 /* The schedule of one channel. */
@@ -211,7 +214,7 @@ typedef struct rd_op {
     rd_flat flat;
     rd_exchange exchange;
     rd_peers peers;
-    uint64_t kernel_ticket; /* of a ring that is one kernel, while it runs */
+    uint64_t kernel_ticket; /* of a ring, or of transfers, that are one kernel, while it runs; else 0, on any operation */
     int kernel_channels;    /* ... over so many channels */
     bool kernel_packed;     /* ... whose slices go in packets */
     uint64_t own_ticket; /* of an engine: its own chunk has been copied; 0: it has not been asked to */
@@ -268,6 +271,10 @@ rd_progress rd_op_arm(rd_op *op, rondo_bell *bell);
 /* After RD_IDLE, now and then and at least before a sleep, when the bell is armed: is there a slice of another call
  * where this operation's is expected, on whatever wire? RD_FAILED: yes, a mismatch; RD_IDLE: no. */
 rd_progress rd_op_look(rd_op *op);
+
+/* Of transfers that are one kernel, and are under way: it goes on by itself, for there is a slice or a slot that it has not
+ * taken, or nothing more to wait for. */
+bool rd_peers_kernel_goes_on(const rd_op *op);
 
 /* An operation that ends early: takes back memory of this rank that peers or devices reach directly, and waits for what the engine
  * has been given. false: one touches it just now, ask again. After true the caller's buffers are the caller's. */
@@ -344,6 +351,13 @@ void rd_peers_start(rd_op *op);
 rd_progress rd_peers_advance(rd_op *op);
 rondo_link_result rd_peers_arm(rd_op *op, rondo_bell *bell, const rd_wire **which);
 int rd_peers_waits_for(const rd_op *op, bool *to_receive);
+/* Of a collective: what the rank has for itself, and has not kept yet: so many bytes. */
+size_t rd_peers_own(const rd_op *op, const unsigned char **from, unsigned char **to);
+/* The oldest transfer on the wire has one slice less to go. */
+void rd_wire_slice_done(rd_wire *wire);
+/* Whether its engine, which it has, carries out the operation's transfers, which are in their wires' queues, as one kernel. */
+bool rd_peers_kernel_covers(const rd_op *op);
+rd_progress rd_peers_kernel_advance(rd_op *op);
 rondo_link_result rd_exchange_arm(rd_op *op, rondo_bell *bell);
 const rd_wire *rd_exchange_look(const rd_op *op);
 

@@ -75,6 +75,8 @@ void rd_peers_start(rd_op *op)
             peers->unlinked++;
         }
     }
+    op->kernel_ticket = 0;
+    peers->kernel = op->engine && rd_peers_kernel_covers(op);
 }
 
 int rd_peers_transfers(const rd_op *op, rd_wire *out, rd_wire *in, rd_transfer *list)
@@ -134,8 +136,7 @@ static void record(const rd_op *op, const rd_transfer *t, uint64_t slice)
     else rd_trace_received(op->trace, t->step, &step, part, bytes, slice, 0);
 }
 
-/* The oldest transfer on the wire has one slice less to go. */
-static void slice_done(rd_wire *wire)
+void rd_wire_slice_done(rd_wire *wire)
 {
     if (++wire->first->done == wire->first->slices) wire->first = wire->first->next;
 }
@@ -152,7 +153,7 @@ static rondo_link_result fill_slot(rd_op *op, rd_wire *wire)
     record(op, t, t->begun);
     wire->used++;
     t->begun++;
-    slice_done(wire);
+    rd_wire_slice_done(wire);
     return RONDO_LINK_OK;
 }
 
@@ -168,7 +169,7 @@ static rondo_link_result empty_slot(rd_op *op, rd_wire *wire)
     record(op, t, t->begun);
     wire->used++;
     t->begun++;
-    slice_done(wire);
+    rd_wire_slice_done(wire);
     return RONDO_LINK_OK;
 }
 
@@ -206,7 +207,7 @@ static rondo_link_result count_off(rd_op *op, rd_wire *wire, bool *moved)
             record(op, wire->first, wire->first->done);
             wire->used++;
         }
-        slice_done(wire);
+        rd_wire_slice_done(wire);
     }
     return RONDO_LINK_OK;
 }
@@ -266,7 +267,7 @@ static rondo_link_result end_slices(rd_op *op, rd_wire *wire, bool *moved)
         if (r != RONDO_LINK_OK) return r;
         record(op, t, t->done);
         wire->used++;
-        slice_done(wire);
+        rd_wire_slice_done(wire);
         *moved = true;
     }
     return RONDO_LINK_OK;
@@ -296,19 +297,26 @@ static rondo_link_result by_turns(rd_op *op, rd_wire *wire)
 
 /* ---- progress ---- */
 
+size_t rd_peers_own(const rd_op *op, const unsigned char **from, unsigned char **to)
+{
+    const rondo_plan *plan = &op->plan;
+    if (plan->collective != RONDO_COLL_ALL_TO_ALL && plan->rank != plan->root) return 0;
+    rondo_range own = rondo_chunk(plan, plan->rank);
+    *from = rd_op_input(op, plan->rank, own);
+    *to = rd_op_output(op, plan->rank, own);
+    return *from == *to ? 0 : own.count * op->reduction->bytes - op->peers.home;
+}
+
 /* A rank's chunk for itself, a piece at a time, or by the engine as a whole. */
 static rondo_link_result keep_own(rd_op *op, bool *kept)
 {
-    *kept = false;
-    const rondo_plan *plan = &op->plan;
     rd_peers *peers = &op->peers;
-    if (plan->collective == RONDO_COLLECTIVES) return RONDO_LINK_OK;
-    if (plan->collective != RONDO_COLL_ALL_TO_ALL && plan->rank != plan->root) return RONDO_LINK_OK;
-    rondo_range own = rondo_chunk(plan, plan->rank);
-    size_t left = own.count * op->reduction->bytes - peers->home;
-    const unsigned char *from = rd_op_input(op, plan->rank, own);
-    unsigned char *to = rd_op_output(op, plan->rank, own);
-    if (!left || from == to) return RONDO_LINK_OK;
+    const unsigned char *from;
+    unsigned char *to;
+    *kept = false;
+    if (op->plan.collective == RONDO_COLLECTIVES) return RONDO_LINK_OK;
+    size_t left = rd_peers_own(op, &from, &to);
+    if (!left) return RONDO_LINK_OK;
     if (!op->engine && left > HOME_PIECE) left = HOME_PIECE;
     rondo_link_result r = rd_op_copy(op, to + peers->home, NULL, from + peers->home, left, false);
     if (r != RONDO_LINK_OK) return r;
@@ -331,6 +339,7 @@ rd_progress rd_peers_advance(rd_op *op)
     rd_peers *peers = &op->peers;
     bool kept;
     int turn = 0;
+    if (peers->kernel) return rd_peers_kernel_advance(op);
     if (keep_own(op, &kept) != RONDO_LINK_OK) return rd_op_fail(op, NULL, RONDO_LINK_BROKEN);
     for (int idle = 0; turn < RD_TURN && idle < peers->busy;) {
         rd_wire *wire = peers->served->after;

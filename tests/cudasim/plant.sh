@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# plant.sh NAME TO: a copy of kernels/ in the folder TO, with one of the bugs that tests must find (test_gpu_ring.c). Each is a
+# plant.sh NAME TO: a copy of kernels/ in the folder TO, with one of the bugs that tests must find (test_gpu_ring.c, test_gpu_peers.c). Each is a
 # change of one line; where that line is not there any more this fails.
 set -eu
 name=$1 to=$2 here=$(realpath "$(dirname "$0")/../../kernels")
@@ -40,6 +40,9 @@ relaxed_store)
 relaxed_load)
     line slice.cuh 'for (int turn = 1; rd_load_acquire(word) < number; turn++) {' \
         'for (int turn = 1; __atomic_load_n(word, __ATOMIC_RELAXED) < number; turn++) {' ;;
+no_peers_barrier)
+    line peers.cu '__syncthreads(); /* all have done their part of the slice */' '' ;;
+lost_slice) line peers.cu 'at.slices++;' '' ;;
 lost_counter) line ring.cu 'at.sent += sends;' '' ;;
 one_too_far) line pass.cuh 'if (i < bytes) to[i] = (unsigned char)(v.word[i / 4] >> i % 4 * 8);' \
     'if (i <= bytes) to[i] = (unsigned char)(v.word[i / 4] >> i % 4 * 8);' ;;
