@@ -21,10 +21,10 @@ typedef struct sweep {
     size_t slice;
 } sweep;
 
-/* Bytes of a slot that flat gives each peer (src/core/connect.c). */
-static size_t flat_slot(const sweep *s, int n)
+/* Bytes of a slot that flat gives each peer (src/core/connect.c), of so many for all. */
+static size_t flat_slot(const sweep *s, int n, size_t all)
 {
-    size_t each = n > 1 ? (1u << 20) / (size_t)(n - 1) / 4096 * 4096 : s->slice;
+    size_t each = n > 1 ? all / 2 / (size_t)(n - 1) / 4096 * 4096 : s->slice;
     if (each < 16384) each = 16384;
     return each < s->slice ? each : s->slice;
 }
@@ -37,14 +37,15 @@ static size_t switches(const sweep *s, rondo_collective c, rondo_dtype type, int
     bool wide = rd_dtype_narrow(type) && c != RONDO_COLL_ALL_GATHER && c != RONDO_COLL_BROADCAST;
     const size_t units[] = {s->slice / (wide ? 4 : b),      /* partial sums travel in float32 */
                             s->slice / (wide ? 32 : 4 * b), /* in parts of a scratch, where a link has no slots */
-                            flat_slot(s, n) / b,
-                            1024 / (b * (size_t)(n > 1 ? n - 1 : 1)), /* exchange up to here, */
+                            flat_slot(s, n, 1 << 20) / b,   /* where ranks take turns, and */
+                            flat_slot(s, n, 2 << 20) / b,   /* else */
+                            4096 / (b * (size_t)(n > 1 ? n - 1 : 1)),  /* exchange up to here, */
                             32768 / (b * (size_t)(n > 1 ? n - 1 : 1)), /* and where ranks take turns, here */
-                            64}; /* channels begin on cache lines */
+                            64};                                       /* channels begin on cache lines */
     const size_t times[] = {1, 2, 4, 5};
     for (size_t u = 0; u < sizeof units / sizeof *units; u++)
         for (size_t k = 0; k < sizeof times / sizeof *times; k++) {
-            size_t at = units[u] * times[k] * (c == RONDO_COLL_ALL_REDUCE && u != 3 && u != 4 ? (size_t)n : 1);
+            size_t at = units[u] * times[k] * (c == RONDO_COLL_ALL_REDUCE && u != 4 && u != 5 ? (size_t)n : 1);
             if (at == 0) at = 1;
             for (size_t beside = at - 1; beside <= at + 1; beside++) counts[used++] = beside;
         }

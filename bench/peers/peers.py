@@ -4,8 +4,8 @@
 it.
 
 All programs are started at once and sleep; this one wakes one at a time for a block of a few milliseconds, round
-after round, so that all meet the same machine. A block measures a flag's round trip before and after; it counts only
-when both agree on where the two cores sit, and figures are medians over each one's blocks of one such placement.
+after round, so that all meet the same machine. A block finds out where the two cores sit before and after; it counts only
+when both agree, and figures are medians over each one's blocks of one such placement.
 """
 import argparse
 import os

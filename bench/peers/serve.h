@@ -5,8 +5,8 @@
  *
  * A program's arguments are PAGE, a file in memory that its ranks share, and CPUS, the processors to bind them to
  * ("0,1"; "-" binds none). Rank 0 reads lines "KIND BYTES CALLS" and answers each with one line "MIN MEDIAN MAX BEFORE
- * AFTER WRONG": microseconds of the slowest rank, the flag's round trip in nanoseconds before and after, and how many
- * elements of the last result were wrong on all ranks.
+ * AFTER TRIP WRONG": microseconds of the slowest rank, what the ranks shared before and after (limits.h), a flag's
+ * round trip in nanoseconds, and how many elements of the last result were wrong on all ranks.
  *
  * Kinds that every contestant knows: "call", in place in ordinary malloc memory with 4 KiB pages; "out", from one such
  * buffer to another; "huge", in place in memory with 2 MiB pages (madvise), where the kernel gives them.

@@ -29,13 +29,13 @@
             "links on demand (of messages, gathers, all-to-alls) into a rank that have slots in its GPU's memory, 256 " \
             "KiB each, taken at the start; further ones go through host memory")                                      \
     SETTING(algo, "RONDO_ALGO", CHOICE, "auto", 0, 0, "auto|ring|flat|exchange|hier",                                          \
-            "all-reduce algorithm; auto: flat where all ranks share a host, exchange up to 4 KiB (32 where they take "    \
+            "all-reduce algorithm; auto: flat where all ranks share a host, exchange up to 4 KiB sent (32 where they take "    \
             "turns), on several hosts hier (hierarchical) where a model says that it is faster, else ring")               \
     SETTING(numerics, "RONDO_NUMERICS", CHOICE, "auto", 0, 0, "auto|accurate|fast|strict",                            \
             "how floats of 8 and 16 bits are summed: accurate, in float32 along the whole way; fast, rounded at each hop of " \
             "a ring; auto: fast where some rank uses a GPU, else accurate; strict is refused so far")                 \
     SETTING(cpu, "RONDO_CPU", CHOICE, "auto", 0, 0, "auto|portable|avx2|avx512",                                      \
-            "instructions of the reduction kernels; the bits are the same")                                           \
+            "instructions of the reduction kernels; avx512: with VBMI; the bits are the same")                                           \
     SETTING(channels, "RONDO_CHANNELS", NUMBER, "0", 0, 8, NULL,                                                      \
             "parallel rings; 0: as many as hosts have fast networks in common, on one host 1")                        \
     SETTING(slice_bytes, "RONDO_SLICE", BYTES, "262144", 4096, 262144, NULL,                                          \

@@ -44,6 +44,8 @@ static int allocate(int fd, size_t bytes)
     return failed;
 }
 
+#define PLACED_LEAST 16384 /* bytes of memory that is gone through at all; doorbells are less */
+
 /* An address for a mapping, reserved; NULL when there is none to choose, and the kernel should.
  *
  * Ranks' memory is gone through side by side, at the same offset in each. Zen finds the way in its first cache by a
@@ -70,9 +72,10 @@ static void *map_shared(int fd, size_t bytes)
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     bytes = (bytes + page - 1) & ~(page - 1);
-    void *place = place_for(bytes);
+    void *place = bytes < PLACED_LEAST ? NULL : place_for(bytes);
     void *at = mmap(place, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | (place ? MAP_FIXED : 0), fd, 0);
-    if (at == MAP_FAILED && place) munmap(place, bytes);
+    /* What was reserved may be another thread's by now, so it is left alone. */
+    if (at == MAP_FAILED && place) at = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) return NULL;
     madvise(at, bytes, MADV_DONTFORK);
     return at;

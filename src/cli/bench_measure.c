@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * One row. What is compared must have met the same machine, so a block of it holds everything: a flag's round trip,
- * then the calls, the limit and the copy in turns, then the round trip again. Where the two disagree the cores were
- * moved in between, and the block is measured again.
+ * One row. What is compared must have met the same machine, so a block of it holds everything: where the
+ * ranks' cores sit, then the calls, the limit and the copy in turns, then where they sit again. Where the two disagree
+ * they were moved in between, and the block is measured again.
  *
  * Times: before each call every rank rewrites its buffer and all meet; then each takes its own time, and the slowest
  * rank's is the call's. (Buffers left as they are would be found in private caches, which no training step finds.)

@@ -9,7 +9,7 @@
 #include "core/comm.h"
 #include "topo/ring.h"
 
-#define RD_LINK_VERSION 7
+#define RD_LINK_VERSION 8
 
 /* What a rank tells all others; its bytes: docs/wire.md. */
 typedef struct rd_card {

@@ -71,17 +71,18 @@ typedef struct rd_stop {
 
 /* Tasks run one at a time, in the order in which they were made. */
 typedef struct rd_line {
-    uint64_t tickets;      /* handed out; by the thread that is inside a call */
-    _Atomic uint64_t turn; /* of the task that may run */
+    _Atomic uint64_t tickets; /* handed out; by the thread that is inside a call */
+    _Atomic uint64_t turn;    /* of the task that may run */
     rd_task *first, *last; /* queued, and not claimed */
     pthread_mutex_t lock;
     pthread_cond_t moved;
 } rd_line;
 
-/* All tasks so far are done. By the thread that is inside a call. */
+/* All tasks so far are done. For who is inside a call; for others it may change at once. */
 static inline bool rd_line_is_free(const rd_line *line)
 {
-    return atomic_load_explicit(&line->turn, memory_order_acquire) == line->tickets;
+    return atomic_load_explicit(&line->turn, memory_order_acquire) ==
+           atomic_load_explicit(&line->tickets, memory_order_relaxed);
 }
 
 /* Host memory that a GPU reaches, where what lies elsewhere stands for as long as an operation takes. */
@@ -176,7 +177,9 @@ struct rondo_comm {
 /* Its place in the order of tasks on its communicator. By the thread that is inside the call. */
 static inline void rd_task_take_ticket(rd_task *task)
 {
-    task->ticket = task->comm->line.tickets++;
+    rd_line *line = &task->comm->line;
+    task->ticket = atomic_load_explicit(&line->tickets, memory_order_relaxed);
+    atomic_store_explicit(&line->tickets, task->ticket + 1, memory_order_relaxed); /* nobody else is inside */
 }
 static inline bool rd_task_is_next(const rd_task *task)
 {

@@ -154,10 +154,12 @@ static void skip_messages(rd_task *task)
     while (task->mixed && task->at < task->count && rd_is_message(&task->calls[task->at])) task->at++;
 }
 
-/* It looks at the clock when it has sent what it can, and would only wait. */
-static bool is_short(const rd_call *calls, int fused)
+/* It looks at the clock when it has sent what it can, and would only wait. Not where a GPU may take its time before
+ * that. */
+static bool is_short(const rondo_comm *comm, const rd_call *calls, int fused)
 {
-    return fused == 1 && calls->collective == RONDO_COLL_ALL_REDUCE && calls->count <= SHORT_COUNT;
+    return fused == 1 && !comm->device && !calls->scaled && calls->collective == RONDO_COLL_ALL_REDUCE &&
+           calls->count <= SHORT_COUNT;
 }
 
 static rd_progress start_next(rd_task *task)
@@ -170,7 +172,7 @@ static rd_progress start_next(rd_task *task)
     atomic_store_explicit(&comm->woken, 1, memory_order_relaxed); /* who left before this call matters, too */
     /* First, since it may take a while to reach a peer: until then this rank would pass for one that has not called. */
     task->entry = rd_record_begin(comm->recorder, calls, fused, comm->calls + (uint64_t)fused);
-    if (!is_short(calls, fused)) rd_record_time(comm->recorder, task->entry);
+    if (!is_short(comm, calls, fused)) rd_record_time(comm->recorder, task->entry);
     rondo_result result = rd_prepare(comm, calls, fused);
     if (result != RONDO_SUCCESS) { /* the others have begun a call that this rank cannot make */
         rd_record_end(comm->recorder, task->entry, fail(task, result), false);
@@ -219,7 +221,7 @@ static rd_progress advance_collectives(rd_task *task)
     }
     if (awaits_links(&comm->op)) take_links(comm, &comm->op, RD_LANE_COLLECTIVES);
     rd_progress progress = rd_op_advance(&comm->op);
-    if (begins && is_short(task->calls + task->at, task->fused)) rd_record_time(comm->recorder, task->entry);
+    if (begins && is_short(comm, task->calls + task->at, task->fused)) rd_record_time(comm->recorder, task->entry);
     if (progress != RD_DONE) return progress;
     if (task->fused > 1) rd_unfuse(comm, task->calls + task->at, task->fused);
     if (comm->device) rd_place_back(comm, RD_LANE_COLLECTIVES);

@@ -149,9 +149,10 @@ RD_APART void copy_lines(void *to, void *also, const void *from, size_t bytes, b
     levels[rd_cpu_level_best()].kernels->copy(to, also, from, bytes, touch);
 }
 
-/* Less than a line is the C library's business. */
+/* Less than a line is the C library's business, and nothing nobody's: then there may be no addresses. */
 void rd_copy(void *to, void *also, const void *from, size_t bytes, bool touch)
 {
+    if (bytes == 0) return;
     if (bytes < 64 && !also && !touch) memcpy(to, from, bytes);
     else copy_lines(to, also, from, bytes, touch);
 }

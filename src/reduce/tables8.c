@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "reduce/tables8.h"
 
+#include "base/process.h"
+
 #include <pthread.h>
 #include <stdbool.h>
 
@@ -79,9 +81,11 @@ static void fill(struct rd_tables8 *tables, int unit, int largest, int divisor)
     fill_results(tables, unit, divisor);
 }
 
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+RD_HOLD_AT_FORK(lock)
+
 const struct rd_tables8 *rd_tables8_of(rondo_dtype type, int divisor)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
     static struct rd_tables8 tables[2][RD_MOST_DIVISOR];
     bool e4m3 = type == RONDO_FLOAT8E4M3;
     int unit = e4m3 ? 8 : 4, largest = e4m3 ? 0x7e : 0x7b;

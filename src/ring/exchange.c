@@ -10,7 +10,7 @@
 
 /* Bytes from which on it pays to write back to a slot what was read there: with 1 KiB it costs 4 % where two cores share a
  * cache and about 7 % where they don't, with 3 KiB it saves 23 % there. */
-#define TOUCH_LEAST 2048
+#define WRITTEN_BACK_LEAST 2048
 
 void rd_exchange_start(rd_op *op)
 {
@@ -61,9 +61,9 @@ static bool order_shows(const rd_op *op)
     return op->plan.size > 2 && !integer && reduction->op != RONDO_MAX && reduction->op != RONDO_MIN;
 }
 
-/* Adds `part`, its terms in the order of the chunk whose owner stands `ahead` positions further on the ring: the term of
- * the rank `ahead + 1` positions on comes first. Terms lie in the order of positions after this rank's; the last, this
- * rank's own. From TOUCH_LEAST on what is read in a slot is also written there: see RONDO_LINK_TOUCH. */
+/* Adds `part`, its terms in the order of the chunk whose owner stands `ahead` positions further on the ring: the term
+ * of the rank `ahead + 1` positions on comes first. Terms lie in the order of positions after this rank's; the last,
+ * this rank's own. From WRITTEN_BACK_LEAST on what is read in a slot is also written there: see RONDO_LINK_TOUCH. */
 static void add_up(rd_op *op, rondo_range part, int32_t ahead)
 {
     const rd_exchange *x = &op->exchange;
@@ -77,7 +77,7 @@ static void add_up(rd_op *op, rondo_range part, int32_t ahead)
         bool own = from == n - 1;
         unsigned char *place = own ? NULL : (unsigned char *)x->place[from] + at;
         pass.source[k] = own ? op->buffers.input + at : place;
-        if (!own && x->bytes >= TOUCH_LEAST) pass.output[outputs++] = place;
+        if (!own && x->bytes >= WRITTEN_BACK_LEAST) pass.output[outputs++] = place;
         from = own ? 0 : from + 1;
     }
     pass.outputs = outputs;

@@ -248,7 +248,11 @@ static bool may_publish(const rd_flat *flat)
 }
 
 /* With slots to spare a slice is reduced and collected one slice late: a peer that is a little slower is then not
- * waited for. */
+ * waited for. When nothing more can be published it is not put off, so that something is always to be done:
+ *   collected <= reduced <= published <= collected + ahead, and apart <= ahead.
+ * In the oldest operation of any rank there is room for what may be published. If nobody may publish, the rank that has
+ * reduced least either has something published, whose other terms are all there, or has reduced all it published, which
+ * is `ahead` more than it collected: their sums come from ranks that have reduced no less. */
 static bool may_reduce(const rd_flat *flat)
 {
     return flat->reduced + (may_publish(flat) ? flat->apart : 1) <= flat->published;
@@ -327,13 +331,14 @@ const rd_wire *rd_flat_look(const rd_op *op)
     return NULL;
 }
 
-/* What is to be collected is of an older slice than what is to be reduced: who owes it has everybody's terms of it. */
+/* Whose term is missing holds up others, too, and may be why a sum does not come back; and who owes a sum has
+ * everybody's terms of it. */
 int rd_flat_waits_for(const rd_op *op, bool *to_receive)
 {
     const rd_flat *flat = &op->flat;
-    *to_receive = flat->collected < flat->published;
-    /* Whose term is missing holds up others, too, and may be why a sum does not come back. */
+    *to_receive = true;
     if (may_reduce(flat)) return op->steps[flat->reduce_at].recv_from;
-    if (flat->collected < flat->reduced) return op->steps[op->plan.size - 1 + flat->collect_at].recv_from;
+    if (may_collect(flat)) return op->steps[op->plan.size - 1 + flat->collect_at].recv_from;
+    *to_receive = false;
     return op->steps[flat->publish_at].send_to;
 }
