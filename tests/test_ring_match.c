@@ -257,13 +257,12 @@ static void test_waits_for(void **state)
 }
 
 /* A rank that has not taken what a call before sent it leaves no room for this one. */
-static void test_waits_for_room(void **state)
+static void waits_for_room(uint64_t taken)
 {
-    (void)state;
     static world w;
     bool to_receive = true;
     open_world(&w, &kinds[0], 3);
-    world_call c = {.collective = RONDO_COLL_REDUCE, .dtype = RONDO_UINT8, .root = 2, .count = 3 * 4096};
+    world_call c = {.collective = RONDO_COLL_REDUCE, .dtype = RONDO_UINT8, .root = 2, .count = taken * 4096};
     some_memory(&c);
     for (int r = 0; r < 3; r++) world_start_rank(&w, r, &c, 1);
     rd_progress first = RD_MOVED;
@@ -271,14 +270,22 @@ static void test_waits_for_room(void **state)
         first = rd_op_advance(&w.op[0]);
         rd_op_advance(&w.op[2]);
     }
-    assert_int_equal(first, RD_DONE); /* an opening and three slices fill the wire to rank 1, which does nothing */
+    assert_int_equal(first, RD_DONE); /* the wire to rank 1, which does nothing, holds an opening and what was taken */
     c.collective = RONDO_COLL_ALL_REDUCE;
+    c.count = 3 * 2 * 4096; /* two slices to each */
     c.algo = RONDO_ALGO_FLAT;
     world_start_rank(&w, 0, &c, 2);
     for (int turn = 0; turn < 20; turn++) rd_op_advance(&w.op[0]);
     assert_int_equal(rd_op_waits_for(&w.op[0], &to_receive), 1);
     assert_false(to_receive);
     world_close(&w);
+}
+
+static void test_waits_for_room(void **state)
+{
+    (void)state;
+    waits_for_room(3); /* all of the wire's slots, */
+    waits_for_room(2); /* or all but one: a slice can be published, and waits for the next */
 }
 
 int main(void)
