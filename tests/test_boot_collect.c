@@ -114,6 +114,19 @@ static rondo_result collect_states(rank *r, int subject, int leaver, int mute)
     return result;
 }
 
+/* Returns when it stands: a signal is on its way for a moment, in which it might still answer. */
+static void stop(pid_t pid)
+{
+    char path[64], state = 0;
+    snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    kill(pid, SIGSTOP);
+    for (int64_t d = rd_deadline(5); state != 'T' && rd_now() < d; sleep_s(0.001)) {
+        FILE *file = fopen(path, "re");
+        if (!file || fscanf(file, "%*d (%*[^)]) %c", &state) != 1) state = 0;
+        if (file) fclose(file);
+    }
+}
+
 static void ask_subjects(rank *r)
 {
     rondo_result result = rank_start(r);
@@ -122,9 +135,9 @@ static void ask_subjects(rank *r)
     wait_for_int(&run->step, SUBJECTS, LIMIT_S);
     if (r->me == LEAVER) wait_for_int(&run->step, SUBJECTS + 1, LIMIT_S);
     if (r->me == 0) {
-        kill(run->rank[MUTE].pid, SIGSTOP); /* not known yet when it asks: the answer comes when it is */
+        stop(run->rank[MUTE].pid); /* not known yet when it asks: the answer comes when it is */
         if (result == RONDO_SUCCESS) result = collect_states(r, RD_ANSWERS, RD_ANSWERS, RD_IS_STOPPED);
-        kill(run->rank[SUBJECT].pid, SIGSTOP);
+        stop(run->rank[SUBJECT].pid);
         for (int64_t d = rd_deadline(5); rd_now() < d && !rd_member_is_stopped(r->member, SUBJECT, NULL);)
             sleep_s(0.01);
         run->step++;
