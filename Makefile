@@ -174,7 +174,7 @@ SIM       := $(BUILD)/cudasim
 SIM_SRC   := $(wildcard tests/cudasim/*.c)
 SIM_PLANTS := no_barrier relaxed_store relaxed_load lost_counter one_too_far misaligned
 # ... and those in the library's own kernels, which tests/cudasim/plant.sh plants.
-KERNEL_PLANTS := apart half_flag no_barrier no_packed_barrier no_peers_barrier lost_slice relaxed_store relaxed_load lost_counter one_too_far one_packet_too_few misaligned
+KERNEL_PLANTS := apart half_flag no_barrier no_packed_barrier no_call_barrier no_peers_barrier lost_slice relaxed_store relaxed_load lost_counter one_too_far one_packet_too_few misaligned
 SIM_TRIALS := $(basename $(notdir $(wildcard tests/cudasim/trial_*.cu))) $(SIM_PLANTS:%=trial_ring_%)
 # Libraries of kernels for the CPU, and IMAGE:LIBRARY for each, seen from $(SIM). A trial's image is its name.
 SIM_LIBS   = $(SIM_TRIALS:%=$(SIM)/%.so) $(SIM)/all.so $(KERNEL_PLANTS:%=$(SIM)/all_%.so)

@@ -302,11 +302,12 @@ RONDO_API void rondo_work_free(rondo_work *work);
  *
  * Calls that this thread makes between start and end return at once and run together at the end, which returns when
  * those without a stream are done: on several communicators at the same time; on one communicator its collectives one
- * after the other, small all-reduces of one type and operator that follow one another as one pass, and beside them
- * all messages. No call of a group may write what another one uses (RONDO_INVALID_ARGUMENT). All ranks must group
- * alike. Communicators may be made inside (with config->background at once, as outside); their handles are there after
- * the end, also those of a split that succeeded when something else in the group failed. Groups may be nested: the
- * outermost counts. If a call inside is refused, nothing runs and end returns its result. */
+ * after the other, small all-reduces of one type and operator that follow one another as one pass, on GPUs up to 16
+ * collectives of one type that follow one another as one launch, and beside them all messages. No call of a group may
+ * write what another one uses (RONDO_INVALID_ARGUMENT). All ranks must group alike. Communicators may be made inside
+ * (with config->background at once, as outside); their handles are there after the end, also those of a split that
+ * succeeded when something else in the group failed. Groups may be nested: the outermost counts. If a call inside is
+ * refused, nothing runs and end returns its result. */
 RONDO_API rondo_result rondo_group_start(void);
 RONDO_API rondo_result rondo_group_end(void);
 

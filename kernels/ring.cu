@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * ring.cu - the ring as one kernel: a block for each channel walks the rank's plan to its end, and waits in slots'
+ * ring.cu - rings as one kernel: a block for each channel walks the rank's plan of each call to its end, and waits in slots'
  * heads for its neighbours, which are kernels like this one, or CPUs with stepwise engines: it does what
  * src/ring/ring.c does, in the same order of events (exec.h), with the same slices and so the same bits. All blocks of
  * all ranks that share a GPU must be resident together.
@@ -285,17 +285,36 @@ template <class Type> RD_DEVICE bool rd_ring_walk(rd_ring_at &at)
     return met || rd_ring_open(at, true);
 }
 
-template <class Type> RD_DEVICE void rd_ring_all(const rd_ring_args &args)
+/* The call after this one, in memory of the block: the host's is a way over PCIe for each look. NULL: there is none. */
+RD_CALLED const rd_ring_args *rd_ring_next(const rd_ring_args *call)
 {
-    rd_ring_counts *counts = &args.counts[blockIdx.x];
-    rd_ring_at at = {args, args.channel[blockIdx.x], counts->received, counts->sent, counts->sent, 0, RD_RING_UNDERWAY};
-    uint64_t received = at.received, sent = at.sent;
-    if (rd_ring_walk<Type>(at)) at.end = RD_RING_DONE;
+    __shared__ rd_ring_args here;
+    const uint64_t *from = (const uint64_t *)call->next;
+    __syncthreads(); /* all are through with this one */
+    if (!from) return nullptr;
+    for (unsigned i = threadIdx.x; i < sizeof here / sizeof *from; i += blockDim.x) ((uint64_t *)&here)[i] = from[i];
+    __syncthreads();
+    return &here;
+}
+
+/* All calls of a launch: each channel at its own pace, since no call uses what another one writes. */
+template <class Type> RD_DEVICE void rd_ring_all(const rd_ring_args &first)
+{
+    const rd_ring_counts before = first.counts[blockIdx.x];
+    rd_ring_counts now = before;
+    uint64_t bytes = 0, end = RD_RING_DONE;
+    for (const rd_ring_args *call = &first; call && end == RD_RING_DONE; call = rd_ring_next(call)) {
+        if (blockIdx.x >= (unsigned)call->channels) continue;
+        rd_ring_at at = {*call, call->channel[blockIdx.x], now.received, now.sent, now.sent, bytes, RD_RING_UNDERWAY};
+        if (rd_ring_walk<Type>(at)) at.end = RD_RING_DONE;
+        now = {at.received, at.sent};
+        bytes = at.bytes;
+        end = at.end;
+    }
     __syncthreads(); /* all have read the counts */
     if (threadIdx.x != 0) return;
-    counts->received = at.received;
-    counts->sent = at.sent;
-    args.reports[blockIdx.x] = {at.received - received, at.sent - sent, at.bytes, at.end};
+    first.counts[blockIdx.x] = now;
+    first.reports[blockIdx.x] = {now.received - before.received, now.sent - before.sent, bytes, end};
 }
 
 #define RD_RING(type)                                                                                                  \

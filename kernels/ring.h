@@ -8,6 +8,7 @@
 #include "rondo_plan.h"
 #include "rondo_transport.h"
 
+#define RD_RING_CALLS    16 /* of a launch, at most */
 #define RD_RING_CHANNELS 8   /* blocks of a launch, at most */
 #define RD_RING_THREADS  512 /* of a block, at most */
 
@@ -31,7 +32,7 @@ typedef struct rd_ring_channel {
     rondo_view in, out; /* but for `next`: counts has it */
 } rd_ring_channel;
 
-/* Every address is one that the GPU can reach. src/ring/exec.h has the words. */
+/* A call. Every address is one that the GPU can reach. src/ring/exec.h has the words. */
 typedef struct rd_ring_args {
     rondo_plan plan; /* with order and bounds that the GPU can read */
     uint64_t signature;
@@ -48,6 +49,7 @@ typedef struct rd_ring_args {
     uint32_t *stop;          /* host memory; not 0: give up. The kernel sets it when one of its channels cannot go on */
     rd_ring_counts *counts;  /* by channel */
     rd_ring_report *reports; /* by channel */
+    const struct rd_ring_args *next; /* the call after it, in host memory; NULL: it is the last of its launch */
     rd_ring_channel channel[RD_RING_CHANNELS];
 } rd_ring_args;
 

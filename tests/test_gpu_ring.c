@@ -209,6 +209,63 @@ static void test_turns(void **state)
     close_worlds(4);
 }
 
+/* Several all-reduces in one launch give what one after the other gives without. */
+enum { TOGETHER = 4 };
+static void run_together(int n, const uint64_t counts[TOGETHER], uint64_t seed)
+{
+    unsigned char *want[TOGETHER][RANKS], *got;
+    void *at[TOGETHER][RANKS];
+    unsigned long kernels = cudasim_calls("kernel");
+    for (int k = 0; k < TOGETHER; k++) {
+        size_t bytes = counts[k] * sizeof(int32_t);
+        world_call c = {.collective = RONDO_COLL_ALL_REDUCE,
+                        .algo = RONDO_ALGO_RING,
+                        .dtype = RONDO_INT32,
+                        .op = k == 1 ? RONDO_MAX : RONDO_SUM,
+                        .count = counts[k]},
+                   g = c;
+        for (int r = 0; r < n; r++) {
+            c.send[r] = c.recv[r] = want[k][r] = malloc(bytes);
+            for (size_t i = 0; i < bytes; i++) want[k][r][i] = (unsigned char)(mix(seed + (uint64_t)(r + k), i) >> 8);
+            assert_int_equal(rd_device_alloc(devices[r], bytes, &at[k][r]), RONDO_SUCCESS);
+            assert_int_equal(rd_device_move(devices[r], at[k][r], want[k][r], bytes), RONDO_SUCCESS);
+            g.send[r] = g.recv[r] = at[k][r];
+        }
+        world_run(&cpus, &c, seed);
+        world_start(&gpus, &g, seed);
+        for (int r = 0; r < n && k + 1 < TOGETHER; r++) assert_int_equal(rd_kernel_wait(&gpus.op[r]), RONDO_LINK_OK);
+    }
+    world_finish(&gpus, seed);
+    assert_int_equal(cudasim_calls("kernel") - kernels, n);
+    for (int r = 0; r < n; r++) {
+        assert_int_equal(world_ring_bytes(&gpus, r, -1), world_ring_bytes(&cpus, r, -1));
+        for (int k = 0; k < TOGETHER; k++) {
+            size_t bytes = counts[k] * sizeof(int32_t);
+            got = malloc(bytes);
+            assert_int_equal(rd_device_move(devices[r], got, at[k][r], bytes), RONDO_SUCCESS);
+            if (memcmp(got, want[k][r], bytes))
+                fail_msg("seed %llu, rank %d, call %d: other bits", (unsigned long long)seed, r, k);
+            rd_device_free(device_of(r), at[k][r]);
+            free(got), free(want[k][r]);
+        }
+    }
+}
+
+/* In packets and in whole slices, by one channel and by two. */
+static const uint64_t together[][TOGETHER] = {{1003, 40001, 7, 700}, {7, 1, 1003, 3}, {40001, 50000, 40001, 1}};
+
+static void test_together(void **state)
+{
+    (void)state;
+    open_worlds(3, 2);
+    for (unsigned seed = 1; seed <= 20; seed++) {
+        cudasim_seed(seed);
+        run_together(3, together[seed % 3], seed);
+    }
+    cudasim_seed(0);
+    close_worlds(3);
+}
+
 static void test_beside_steps(void **state)
 {
     (void)state;
@@ -308,6 +365,7 @@ static void walk(void **state)
         for (uint64_t seed = 0; seed < 6; seed++)
             run(RONDO_COLL_ALL_REDUCE, 3, seed % 2 ? RONDO_INT8 : RONDO_FLOAT32, RONDO_SUM, counts[seed % 3], false,
                 seed);
+        for (int i = 0; i < 3; i++) run_together(3, together[i], (uint64_t)i);
         close_worlds(3);
     }
 }
@@ -318,9 +376,9 @@ static void test_planted(void **state)
     static const struct {
         const char *plant, *build; /* NULL: it is found in any */
     } plants[] = {
-        {"no_barrier", NULL},         {"no_packed_barrier", NULL}, {"half_flag", NULL},    {"lost_counter", NULL},
-        {"one_too_far", NULL},        {"one_packet_too_few", NULL}, {"misaligned", "ubsan"},
-        {"relaxed_store", "tsan"},    {"relaxed_load", "tsan"}, /* which the processor's own order hides */
+        {"no_barrier", NULL},      {"no_packed_barrier", NULL}, {"half_flag", NULL},          {"lost_counter", NULL},
+        {"no_call_barrier", NULL}, {"one_too_far", NULL},       {"one_packet_too_few", NULL}, {"misaligned", "ubsan"},
+        {"relaxed_store", "tsan"}, {"relaxed_load", "tsan"}, /* which the processor's own order hides */
     };
     if (!is_cudasim()) skip();
     assert_int_equal(sweep_walks(SETTINGS, "", 2), 0);
@@ -341,10 +399,15 @@ int main(int argc, char **argv)
     if (argc > 1) return cmocka_run_group_tests(one, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_planted), /* first, for processes are forked */
-        cmocka_unit_test(test_bits),     cmocka_unit_test(test_types),
-        cmocka_unit_test(test_stop),     cmocka_unit_test(test_beside_steps),
-        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_any_order_of_threads),
-        cmocka_unit_test(test_exchange), cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_types),
+        cmocka_unit_test(test_stop),
+        cmocka_unit_test(test_beside_steps),
+        cmocka_unit_test(test_together),
+        cmocka_unit_test(test_mismatch),
+        cmocka_unit_test(test_any_order_of_threads),
+        cmocka_unit_test(test_exchange),
+        cmocka_unit_test(test_turns),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

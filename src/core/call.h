@@ -116,7 +116,8 @@ double rd_estimate(const rondo_comm *comm, const rd_call *calls, int count);
 
 /* comm->op for `count` calls, which are one or can be fused. Numbers them. */
 rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count);
-/* How many calls from the first on run as one operation: small all-reduces of one type and operator. */
+/* How many calls from the first on run as one operation: small all-reduces of one type and operator, or, on GPUs,
+ * collectives of one type that are one launch. */
 int rd_fusable(const rondo_comm *comm, const rd_call *calls, int count);
 /* After comm->op is done: hands out the results of fused calls. */
 void rd_unfuse(rondo_comm *comm, const rd_call *calls, int count);

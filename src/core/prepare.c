@@ -101,11 +101,31 @@ static bool is_small_all_reduce(const rd_call *call)
            call->count * rd_dtype_bytes(call->dtype) <= FUSE_EACH;
 }
 
+/* A ring kernel does it as it is: it is none of a stepwise rank, and no buffer has to be staged. */
+static bool fits_launch(const rondo_comm *comm, const rd_call *call)
+{
+    size_t sends, receives;
+    if (call->kind != RD_KIND_COLLECTIVE || call->collective > RONDO_COLL_REDUCE || call->scaled) return false;
+    rd_call_ranges(comm, call, &sends, &receives);
+    return (!sends || call->send_on_gpu) && (!receives || call->recv_on_gpu);
+}
+
+/* Each rank as it can: on the wires it is the same as one after the other. With overlap allowed one might use what
+ * another one writes. */
+static int launchable(const rondo_comm *comm, const rd_call *calls, int count)
+{
+    int n = 0;
+    if (!comm->device || !comm->wiring.kernel || !comm->one_order || comm->trace || comm->settings.allow_overlap)
+        return 1;
+    while (n < count && n < RD_KERNEL_CALLS && calls[n].dtype == calls->dtype && fits_launch(comm, &calls[n])) n++;
+    return n > 1 ? n : 1;
+}
+
 int rd_fusable(const rondo_comm *comm, const rd_call *calls, int count)
 {
     size_t bytes = 0;
     int n = 0;
-    if (comm->on_gpus) return 1; /* all ranks must, and a GPU's memory is not copied here */
+    if (comm->on_gpus) return launchable(comm, calls, count);
     for (;
          n < count && is_small_all_reduce(&calls[n]) && calls[n].dtype == calls[0].dtype && calls[n].op == calls[0].op;
          n++)
@@ -275,9 +295,22 @@ RD_APART rondo_result prepare_as_one(rondo_comm *comm, const rd_call *calls, int
     return prepare(comm, &as_one, calls, count);
 }
 
+/* Several calls of one launch. comm->op is the last of them. */
+RD_APART rondo_result prepare_launch(rondo_comm *comm, const rd_call *calls, int count)
+{
+    for (int i = 0;; i++) {
+        RD_TRY(prepare(comm, &calls[i], &calls[i], 1));
+        if (i + 1 == count) return RONDO_SUCCESS;
+        rd_op_start(&comm->op);
+        if (rd_kernel_wait(&comm->op) != RONDO_LINK_OK)
+            return rd_fail(RONDO_REMOTE_ERROR, "%s: the GPU cannot be told where a link of the ring is", calls[i].name);
+    }
+}
+
 rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count)
 {
-    return count == 1 && !calls->scaled ? prepare(comm, calls, calls, 1) : prepare_as_one(comm, calls, count);
+    if (count == 1 && !calls->scaled) return prepare(comm, calls, calls, 1);
+    return comm->on_gpus && count > 1 ? prepare_launch(comm, calls, count) : prepare_as_one(comm, calls, count);
 }
 
 /* ---- Messages ---- */

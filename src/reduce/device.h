@@ -102,7 +102,8 @@ void rd_device_drop(rd_device *device);
 
 /* Ring kernels (device_ring.c). */
 rondo_result rd_gpu_load_ring(rd_gpu *gpu);
-rondo_result rd_device_ring(rd_engine *engine, rondo_dtype type, struct rd_ring_args *args, int threads);
+struct rd_ring_args *rd_device_ring_room(rd_engine *engine);
+rondo_result rd_device_ring(rd_engine *engine, rondo_dtype type, int count, int threads);
 bool rd_device_ring_take(rd_engine *engine, int channels, int ranks);
 size_t rd_device_ring_bytes(void);
 

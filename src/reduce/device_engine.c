@@ -130,5 +130,6 @@ static rondo_result copy(rd_engine *engine, void *to, void *also, const void *fr
 }
 
 const struct rd_engine_ops rd_device_engine_ops = {
-    reduce, copy, look, check, rd_device_ring, rd_device_ring_take, rd_device_peers_room, rd_device_peers,
+    reduce,          copy, look, check, rd_device_ring_room, rd_device_ring, rd_device_ring_take, rd_device_peers_room,
+    rd_device_peers,
 };

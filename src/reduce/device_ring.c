@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * device_ring.c - ring kernels: a whole collective in one launch, a block for each channel. What a kernel and its host
+ * device_ring.c - ring kernels: whole collectives in one launch, a block for each channel. What a kernel and its host
  * tell one another lies in host memory that the GPU reaches, which this process may write while nothing runs: so a
  * launch waits for no copy. The kernel counts on there, and a launch that a graph repeats goes on where the last one
  * ended.
@@ -22,7 +22,9 @@ struct rd_device_ring {
     rd_ring_counts counts[RD_RING_CHANNELS];
     int32_t order[RING_RANKS];
     uint64_t bounds[RING_RANKS + 1];
+    rd_ring_args calls[RD_RING_CALLS]; /* the first is copied by the launch */
 };
+_Static_assert(sizeof(rd_ring_args) <= 4096, "a kernel's argument");
 
 size_t rd_device_ring_bytes(void)
 {
@@ -53,7 +55,13 @@ bool rd_device_ring_take(rd_engine *engine, int channels, int ranks)
     return ranks <= RING_RANKS && channels <= RD_RING_CHANNELS && rd_device_take((rd_device *)engine, channels);
 }
 
-/* The order and the bounds where the GPU reads them; ranks in their own order need none. */
+rd_ring_args *rd_device_ring_room(rd_engine *engine)
+{
+    return ((rd_device *)engine)->ring->calls;
+}
+
+/* The order and the bounds where the GPU reads them; ranks in their own order need none. All calls of a launch have the
+ * same order, and one that has bounds is alone. */
 static void place_plan(struct rd_device_ring *ring, rondo_plan *plan)
 {
     bool in_order = true;
@@ -66,20 +74,25 @@ static void place_plan(struct rd_device_ring *ring, rondo_plan *plan)
     plan->bounds = plan->bounds ? ring->bounds : NULL;
 }
 
-rondo_result rd_device_ring(rd_engine *engine, rondo_dtype type, rd_ring_args *args, int threads)
+rondo_result rd_device_ring(rd_engine *engine, rondo_dtype type, int count, int threads)
 {
     rd_device *device = (rd_device *)engine;
     const rd_gpu *gpu = device->gpu;
     struct rd_device_ring *ring = device->ring;
+    int32_t blocks = 0;
     if (threads > gpu->ring_threads[type]) threads = gpu->ring_threads[type];
-    for (int32_t c = 0; c < args->channels; c++) {
-        ring->counts[c] = (rd_ring_counts){args->channel[c].in.next, args->channel[c].out.next};
-        ring->reports[c] = (rd_ring_report){0};
+    for (int k = 0; k < count; k++) {
+        rd_ring_args *call = &ring->calls[k];
+        for (; blocks < call->channels; blocks++) {
+            ring->counts[blocks] = (rd_ring_counts){call->channel[blocks].in.next, call->channel[blocks].out.next};
+            ring->reports[blocks] = (rd_ring_report){0};
+        }
+        place_plan(ring, &call->plan);
+        call->stop = &ring->stop;
+        call->counts = ring->counts;
+        call->reports = ring->reports;
+        call->next = k + 1 < count ? call + 1 : NULL;
     }
-    place_plan(ring, &args->plan);
-    args->stop = &ring->stop;
-    args->counts = ring->counts;
-    args->reports = ring->reports;
     engine->reports = ring->reports;
-    return rd_device_launch(device, gpu->ring[type], args->channels, threads, args, &ring->stop);
+    return rd_device_launch(device, gpu->ring[type], blocks, threads, ring->calls, &ring->stop);
 }

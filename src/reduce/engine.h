@@ -33,10 +33,13 @@ struct rd_engine_ops {
     /* Costs more: whether what it was given can still be done. */
     rondo_result (*check)(rd_engine *engine);
 
-    /* What waits for peers; NULL where it cannot. ring: the whole ring of an operation at once, whose channels wait for their
-     * neighbours, by at most so many threads each; fills in the addresses that are the engine's own. The one before must
-     * be done. ring_take: whether from now on it can do so with rings of so many ranks, over so many channels. */
-    rondo_result (*ring)(rd_engine *engine, rondo_dtype type, struct rd_ring_args *args, int threads);
+    /* What waits for peers; NULL where it cannot. ring_room: where RD_RING_CALLS calls are to be told. ring: begins the
+     * first `count` of them, one after the other, each the whole ring of an operation, whose channels wait for their
+     * neighbours, by at most so many threads each; fills in the addresses that are the engine's own. The one before
+     * must be done, also when calls are told. ring_take: whether from now on it can do so with rings of so many ranks,
+     * over so many channels. */
+    struct rd_ring_args *(*ring_room)(rd_engine *engine);
+    rondo_result (*ring)(rd_engine *engine, rondo_dtype type, int count, int threads);
     bool (*ring_take)(rd_engine *engine, int channels, int ranks);
 
     /* Transfers over several wires at once, each of which waits for its peer. peers_room: where wires and transfers are to
@@ -62,9 +65,9 @@ static inline rondo_result rd_engine_copy(rd_engine *engine, void *to, void *als
     return result;
 }
 
-static inline rondo_result rd_engine_ring(rd_engine *engine, rondo_dtype type, struct rd_ring_args *args, int threads)
+static inline rondo_result rd_engine_ring(rd_engine *engine, rondo_dtype type, int count, int threads)
 {
-    rondo_result result = engine->ops->ring(engine, type, args, threads);
+    rondo_result result = engine->ops->ring(engine, type, count, threads);
     engine->given += result == RONDO_SUCCESS;
     return result;
 }

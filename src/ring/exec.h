@@ -27,6 +27,7 @@
 #define RD_MAX_FLAT 64
 #define RD_BLOCK 3          /* slices that take a step one after the other, so that one travels while one is added */
 #define RD_TURN 8           /* events or slices in one advance of a channel, at most */
+#define RD_KERNEL_CALLS  16          /* operations of one launch, at most */
 #define RD_FLAT_SLOTS 4     /* slices under way in a flat exchange, at most */
 #define RD_DIRECT_LEAST 65536 /* bytes of a message from which on reaching the user's memory pays */
 #define RD_PARTS 4          /* of a channel's scratch; more than RD_BLOCK */
@@ -215,8 +216,10 @@ typedef struct rd_op {
     rd_exchange exchange;
     rd_peers peers;
     uint64_t kernel_ticket; /* of a ring, or of transfers, that are one kernel, while it runs; else 0, on any operation */
-    int kernel_channels;    /* ... over so many channels */
-    bool kernel_packed;     /* ... whose slices go in packets */
+    int kernel_channels;    /* ... over so many channels, */
+    int kernel_threads;     /* by so many threads each */
+    int kernel_waiting;     /* operations before this one that its launch does first */
+    bool kernel_packed;     /* its slices go in packets */
     uint64_t own_ticket; /* of an engine: its own chunk has been copied; 0: it has not been asked to */
     /* of a failure, and for messages */
     rondo_link_result failure;
@@ -332,6 +335,9 @@ int rd_hier_waits_for(const rd_op *op, bool *to_receive);
 rondo_result rd_hier_prepare(rd_hier *hier, const rd_reduction *reduction, uint64_t count, int cpu);
 /* Whether the operation's engine carries out the ring as one kernel; never so before rd_kernel_wire. */
 bool rd_kernel_covers(const rd_op *op);
+/* The operation is left to the launch of the next one that is started in its place, of the same type and engine: at
+ * most RD_KERNEL_CALLS together. Its buffers stay as they are until that is done. */
+rondo_link_result rd_kernel_wait(rd_op *op);
 rd_progress rd_kernel_advance(rd_op *op);
 void rd_kernel_stop(rd_op *op);
 int rd_kernel_waits_for(const rd_op *op, bool *to_receive);

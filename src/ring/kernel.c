@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * kernel.c - the ring of an operation as one kernel of its engine (kernels/ring.cu), instead of a pass for each slice.
+ * kernel.c - the rings of operations as one kernel of their engine (kernels/ring.cu), instead of a pass for each slice.
  * The slices and their order are the same: neighbours need not know who does it how.
  */
 #include "ring/exec.h"
 
 #include "kernels/ring.h"
+
+_Static_assert(RD_KERNEL_CALLS <= RD_RING_CALLS, "the engine has room for so many");
 
 /* How a ring is done as one kernel, by what all its links can do and the size of the message; the first line that fits.
  * All ranks must do the same where they use packets or fewer channels: so only where all do the ring so, which they tell
@@ -62,16 +64,21 @@ static bool writes_output(const rondo_plan *plan)
     return plan->count && (plan->collective != RONDO_COLL_REDUCE || plan->rank == plan->root);
 }
 
-static rondo_link_result launch(rd_op *op)
+/* Tells the engine of the operation, behind those that wait for its launch. */
+static rondo_link_result describe(rd_op *op)
 {
     const rd_wiring *wiring = op->wiring;
     const rd_reduction *reduction = op->reduction;
     const choice *how = choose(op);
+    rd_ring_args *args = op->engine->ops->ring_room(op->engine) + op->kernel_waiting;
     size_t widest = op->plan.wide ? reduction->wide_bytes : reduction->bytes;
+    int channels = wiring->channels < how->channels ? wiring->channels : how->channels;
     if (how->packed && op->slice_elements > RONDO_PACKED_MOST / widest) op->slice_elements = RONDO_PACKED_MOST / widest;
     op->kernel_packed = how->packed;
-    op->kernel_channels = wiring->channels < how->channels ? wiring->channels : how->channels;
-    rd_ring_args args = {
+    if (op->kernel_waiting == 0) op->kernel_channels = op->kernel_threads = 0;
+    if (op->kernel_channels < channels) op->kernel_channels = channels;
+    if (op->kernel_threads < how->threads) op->kernel_threads = how->threads;
+    *args = (rd_ring_args){
         .plan = op->plan,
         .signature = op->signature,
         .slice_elements = op->slice_elements,
@@ -86,17 +93,34 @@ static rondo_link_result launch(rd_op *op)
         .scale = reduction->scale,
         .divisor = reduction->divisor,
         .grain = RD_CHANNEL_GRAIN,
-        .channels = op->kernel_channels,
+        .channels = channels,
         .block = op->block,
         .packed = how->packed,
     };
-    for (int c = 0; c < op->kernel_channels; c++) {
+    for (int c = 0; c < channels; c++) {
         rondo_link *in = wiring->ring_in[c]->link, *out = wiring->ring_out[c]->link;
-        rondo_link_result r = in->ops->view(in, &args.channel[c].in);
-        if (r == RONDO_LINK_OK) r = out->ops->view(out, &args.channel[c].out);
+        rondo_link_result r = in->ops->view(in, &args->channel[c].in);
+        if (r == RONDO_LINK_OK) r = out->ops->view(out, &args->channel[c].out);
         if (r != RONDO_LINK_OK) return r;
     }
-    if (rd_engine_ring(op->engine, reduction->type, &args, how->threads) != RONDO_SUCCESS) return rd_op_engine_failed(op);
+    return RONDO_LINK_OK;
+}
+
+rondo_link_result rd_kernel_wait(rd_op *op)
+{
+    rondo_link_result r = describe(op);
+    op->kernel_waiting = r == RONDO_LINK_OK ? op->kernel_waiting + 1 : 0;
+    return r;
+}
+
+static rondo_link_result launch(rd_op *op)
+{
+    rondo_link_result r = describe(op);
+    int count = op->kernel_waiting + 1;
+    op->kernel_waiting = 0;
+    if (r != RONDO_LINK_OK) return r;
+    if (rd_engine_ring(op->engine, op->reduction->type, count, op->kernel_threads) != RONDO_SUCCESS)
+        return rd_op_engine_failed(op);
     op->kernel_ticket = op->engine->given;
     return RONDO_LINK_OK;
 }

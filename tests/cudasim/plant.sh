@@ -43,6 +43,8 @@ relaxed_load)
 no_peers_barrier)
     line peers.cu '__syncthreads(); /* all have done their part of the slice */' '' ;;
 lost_slice) line peers.cu 'at.slices++;' '' ;;
+no_call_barrier) # the next call takes the place of one that threads are still in
+    line ring.cu '__syncthreads(); /* all are through with this one */' '' ;;
 lost_counter) line ring.cu 'at.sent += sends;' '' ;;
 one_too_far) line pass.cuh 'if (i < bytes) to[i] = (unsigned char)(v.word[i / 4] >> i % 4 * 8);' \
     'if (i <= bytes) to[i] = (unsigned char)(v.word[i / 4] >> i % 4 * 8);' ;;
