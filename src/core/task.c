@@ -162,6 +162,40 @@ static bool is_short(const rondo_comm *comm, const rd_call *calls, int fused)
            calls->count <= SHORT_COUNT;
 }
 
+/* Calls of one launch have an entry each in the flight record, those that are fused one for all. */
+static bool is_launch(const rd_task *task)
+{
+    return task->fused > 1 && task->comm->on_gpus;
+}
+
+RD_APART void begin_launch(rd_task *task, const rd_call *calls)
+{
+    rondo_comm *comm = task->comm;
+    for (int i = 0; i < task->fused; i++) {
+        uint64_t entry = rd_record_begin(comm->recorder, &calls[i], 1, comm->calls + (uint64_t)i + 1);
+        if (i == 0) task->entry = entry; /* the others' follow */
+        rd_record_time(comm->recorder, entry);
+    }
+}
+
+static void begin_entry(rd_task *task, const rd_call *calls)
+{
+    rondo_comm *comm = task->comm;
+    if (is_launch(task)) {
+        begin_launch(task, calls);
+        return;
+    }
+    task->entry = rd_record_begin(comm->recorder, calls, task->fused, comm->calls + (uint64_t)task->fused);
+    if (!is_short(comm, calls, task->fused)) rd_record_time(comm->recorder, task->entry);
+}
+
+static void end_entry(rd_task *task, rondo_result result, bool at_once)
+{
+    int others = is_launch(task) ? task->fused - 1 : 0;
+    for (int i = 0; i <= others; i++)
+        rd_record_end(task->comm->recorder, task->entry + (uint64_t)i, result, at_once);
+}
+
 static rd_progress start_next(rd_task *task)
 {
     rondo_comm *comm = task->comm;
@@ -171,11 +205,10 @@ static rd_progress start_next(rd_task *task)
     if (!task->passing) task->deadline = 0;                       /* messages have waited all along */
     atomic_store_explicit(&comm->woken, 1, memory_order_relaxed); /* who left before this call matters, too */
     /* First, since it may take a while to reach a peer: until then this rank would pass for one that has not called. */
-    task->entry = rd_record_begin(comm->recorder, calls, fused, comm->calls + (uint64_t)fused);
-    if (!is_short(comm, calls, fused)) rd_record_time(comm->recorder, task->entry);
+    begin_entry(task, calls);
     rondo_result result = rd_prepare(comm, calls, fused);
     if (result != RONDO_SUCCESS) { /* the others have begun a call that this rank cannot make */
-        rd_record_end(comm->recorder, task->entry, fail(task, result), false);
+        end_entry(task, fail(task, result), false);
         return RD_FAILED;
     }
     rd_op_start(&comm->op);
@@ -186,8 +219,7 @@ static rd_progress start_next(rd_task *task)
 RD_HOT void end_running(rd_task *task, rondo_result result)
 {
     rondo_comm *comm = task->comm;
-    rd_record_end(comm->recorder, task->entry, result,
-                  result == RONDO_SUCCESS && !task->deadline && task->moved < FEW_MOVES);
+    end_entry(task, result, result == RONDO_SUCCESS && !task->deadline && task->moved < FEW_MOVES);
     if (comm->trace) rd_trace_end(comm->trace, result);
     task->running = false;
 }
