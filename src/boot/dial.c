@@ -65,7 +65,7 @@ static bool is_unix(const char *address)
 static enum rd_dialed silent(attempt *a, const char *why)
 {
     elsewhere(a, why);
-    return is_unix(a->address) ? RD_DIAL_LATER : RD_DIAL_ELSEWHERE;
+    return is_unix(a->address) ? RD_DIAL_LATER : RD_DIAL_SILENT;
 }
 
 static enum rd_dialed failed(attempt *a, rondo_result result)

@@ -25,6 +25,7 @@ void rd_dialing_init(rd_dialing *dialing, const rd_job *job, const rd_settings *
 enum rd_dialed {
     RD_DIALED,         /* *fd is connected and authenticated, non-blocking, owned (rd_own) */
     RD_DIAL_ELSEWHERE, /* nobody there, or somebody else: `reason` says so; another address or a later time may do */
+    RD_DIAL_SILENT,    /* likewise, but it may have been a lost packet */
     RD_DIAL_LATER,     /* the right one is there but not ready */
     RD_DIAL_FAILED     /* for good: *result and rd_last_error() */
 };

@@ -138,19 +138,21 @@ rondo_result rd_member_dial(rd_member *member, int peer, uint32_t purpose, int i
     list_routes(member, peer, over, &t);
     int64_t hopeless_at = rd_deadline(REFUSED_SECONDS);
     for (int round = 0;; round++) {
-        bool right_one = false;
+        bool right_one = false, silent = false;
         rondo_result result = RONDO_SUCCESS;
         for (int i = 0; i < t.count; i++) {
             enum rd_dialed dialed = rd_dial(&dialing, t.address[i], fd, &result, t.reason[i], sizeof t.reason[i]);
             if (dialed == RD_DIALED) log_route(member, peer, &t, i);
             if (dialed == RD_DIALED) return RONDO_SUCCESS;
             if (dialed == RD_DIAL_FAILED) return result;
-            if (dialed == RD_DIAL_ELSEWHERE && t.route[i].from >= 0)
+            silent = silent || dialed == RD_DIAL_SILENT;
+            if ((dialed == RD_DIAL_ELSEWHERE || dialed == RD_DIAL_SILENT) && t.route[i].from >= 0)
                 atomic_fetch_or(&member->vain, 1u << t.route[i].from);
             /* Over TCP a process that is stopped is silent like a stranger's. */
             right_one = right_one || dialed == RD_DIAL_LATER || rd_member_is_stopped(member, peer, NULL);
         }
-        if (!right_one && rd_now() >= hopeless_at) return not_connected(member, peer, RONDO_REMOTE_ERROR, &t);
+        /* The first round is no longer than it takes until a lost packet is sent again. */
+        if (!right_one && rd_now() >= hopeless_at && (round > 0 || !silent)) return not_connected(member, peer, RONDO_REMOTE_ERROR, &t);
         result = rd_dial_pause(&dialing, round);
         if (result == RONDO_TIMEOUT) return not_connected(member, peer, result, &t);
         RD_TRY(result);
