@@ -5,9 +5,14 @@
 #include "base/clock.h"
 #include "base/sock.h"
 #include "base/status.h"
+#include "boot/member.h"
 #include "boot_ranks.h"
 
+#include <errno.h>
+#include <netinet/in.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -134,6 +139,56 @@ static void test_slow_to_answer(void **state)
     kill(run->rank[0].pid, SIGCONT);
     for (int i = 0; i < 2; i++) assert_int_equal(run_wait(run, i), 0);
     for (int i = 0; i < 2; i++) check_result(run, i, RONDO_SUCCESS);
+    run_free(run);
+}
+
+/* An address of this host where what asks for a connection is dropped, as by a network that loses it: a queue of
+ * connections that nobody takes, and that is full. */
+static rondo_result silent_address(rd_address *address)
+{
+    struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    socklen_t length = sizeof at;
+    char text[64];
+    int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    if (bind(door, (struct sockaddr *)&at, length) || listen(door, 0) ||
+        getsockname(door, (struct sockaddr *)&at, &length))
+        return rd_fail_errno("no door");
+    for (int i = 0; i < 4; i++) {
+        int caller = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (connect(caller, (struct sockaddr *)&at, length) && errno != EINPROGRESS) return rd_fail_errno("no caller");
+    }
+    snprintf(text, sizeof text, "127.0.0.1:%d", ntohs(at.sin_port));
+    return rd_address_parse(address, text);
+}
+
+/* A packet that is lost is sent again after a second, which is as long as one try takes. */
+static void dial_silent(rank *r)
+{
+    int fd = -1;
+    rondo_result result = rank_start(r);
+    r->run->step++;
+    wait_for_int(&r->run->step, 2, LIMIT_S);
+    if (r->me == 0 && result == RONDO_SUCCESS) {
+        r->member->contacts[1].interfaces = 1;
+        result = silent_address(&r->member->contacts[1].interface[0].at);
+        int64_t begin = rd_now();
+        if (result == RONDO_SUCCESS) result = rd_member_connect(r->member, 1, 5, 0, 0, rd_deadline(LIMIT_S), &fd);
+        RESULT(r).seconds = (double)(rd_now() - begin) * 1e-9;
+    }
+    rank_note(r, result);
+    r->run->step++;
+    wait_for_int(&r->run->step, 4, LIMIT_S);
+}
+
+static void test_silence(void **state)
+{
+    (void)state;
+    struct run *run = run_new(2, LIMIT_S);
+    for (int i = 0; i < 2; i++) run_fork(run, i, dial_silent);
+    for (int i = 0; i < 2; i++) assert_int_equal(run_wait(run, i), 0);
+    check_result(run, 0, RONDO_REMOTE_ERROR);
+    assert_non_null(strstr(run->rank[0].text, "no answer"));
+    if (run->rank[0].seconds < 2.5) fail_msg("given up after %.1f s", run->rank[0].seconds);
     run_free(run);
 }
 
@@ -325,6 +380,7 @@ int main(void)
         cmocka_unit_test(test_abort),
         cmocka_unit_test(test_no_connection),
         cmocka_unit_test(test_slow_to_answer),
+        cmocka_unit_test(test_silence),
         cmocka_unit_test(test_connections_of_threads), /* last: it leaves threads in this process */
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
