@@ -108,10 +108,10 @@ static void test_dump(void **state)
 /* The parent ends while a child of its lives on: nobody listens there any more. */
 static void test_child_closes(void **state)
 {
-    char text[128];
-    int hold[2];
+    char text[128], c;
+    int hold[2], there[2];
     (void)state;
-    assert_int_equal(pipe(hold), 0);
+    assert_int_equal(pipe(hold) | pipe(there), 0);
     pid_t pid = fork();
     if (pid == 0) {
         rd_settings settings;
@@ -121,10 +121,11 @@ static void test_child_closes(void **state)
             _exit(1);
         rd_service_set_dump(dump_text);
         if (fork() == 0) {
-            char c;
-            (void)!read(hold[0], &c, 1); /* until the test is over */
+            (void)!write(there[1], "", 1); /* it has closed what is its parent's */
+            (void)!read(hold[0], &c, 1);   /* until the test is over */
             _exit(0);
         }
+        (void)!read(there[0], &c, 1);
         ask("", getpid(), text);
         _exit(strncmp(text, "dump 1 of ", 10) != 0);
     }
@@ -133,8 +134,8 @@ static void test_child_closes(void **state)
     assert_int_equal(status, 0);
     ask("", pid, text);
     assert_string_equal(text, "-");
-    close(hold[1]);
-    close(hold[0]);
+    close(hold[1]), close(hold[0]);
+    close(there[1]), close(there[0]);
 }
 
 /* Other users are refused. */

@@ -55,7 +55,7 @@ static size_t switches(const sweep *s, rondo_collective c, rondo_dtype type, int
 static void sweep_rank(rondo_comm *comm, int rank, int n, void *context)
 {
     const sweep *s = context;
-    size_t counts[80], used = 0;
+    size_t counts[84], used = 0;
     uint64_t number = 0;
     (void)rank;
     for (int type = 0; type < RONDO_DTYPES; type++)
