@@ -30,8 +30,14 @@ __attribute__((visibility("default"), weak)) const struct rd_sim_services *rd_si
     {                                                                                                                  \
         name(*static_cast<const args_type *>(args));                                                                   \
     }                                                                                                                  \
+    static void name##_share(void) /* the loader makes the memory of a thread when it is first used */                 \
+    {                                                                                                                  \
+        static thread_local volatile char first;                                                                       \
+        first = 0;                                                                                                     \
+        (void)first;                                                                                                   \
+    }                                                                                                                  \
     extern "C" __attribute__((visibility("default")))                                                                  \
-    const struct rd_sim_kernel name##_sim = {sizeof(args_type), max_threads, name##_run};                              \
+    const struct rd_sim_kernel name##_sim = {sizeof(args_type), max_threads, name##_run, name##_share};                              \
     extern "C" void name(const args_type args)
 
 /* To be called in every turn of a loop that waits for another thread, block, device or process: lets them go on. */

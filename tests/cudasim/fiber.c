@@ -387,6 +387,7 @@ rd_cu_result sim_block_run(struct sim_launch *launch, unsigned index)
 #ifdef SIM_SAN_thread
     worker->tsan = __tsan_get_current_fiber();
 #endif
+    launch->function->kernel->share();
     SIM_RELEASE(&worker->launch);
     rd_cu_result result = schedule();
     SIM_ACQUIRE(&worker->launch);

@@ -15,6 +15,7 @@ struct rd_sim_kernel {
     size_t argument_bytes;             /* of its one argument, a struct by value */
     unsigned max_threads;              /* of a block */
     void (*run)(const void *argument); /* what one thread does */
+    void (*share)(void); /* before any does: the block's shared memory is there */
 };
 
 struct rd_sim_dim {
