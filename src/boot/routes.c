@@ -146,13 +146,14 @@ rondo_result rd_member_dial(rd_member *member, int peer, uint32_t purpose, int i
             if (dialed == RD_DIALED) return RONDO_SUCCESS;
             if (dialed == RD_DIAL_FAILED) return result;
             silent = silent || dialed == RD_DIAL_SILENT;
-            if ((dialed == RD_DIAL_ELSEWHERE || dialed == RD_DIAL_SILENT) && t.route[i].from >= 0)
+            if (dialed != RD_DIAL_LATER && t.route[i].from >= 0)
                 atomic_fetch_or(&member->vain, 1u << t.route[i].from);
             /* Over TCP a process that is stopped is silent like a stranger's. */
             right_one = right_one || dialed == RD_DIAL_LATER || rd_member_is_stopped(member, peer, NULL);
         }
         /* The first round is no longer than it takes until a lost packet is sent again. */
-        if (!right_one && rd_now() >= hopeless_at && (round > 0 || !silent)) return not_connected(member, peer, RONDO_REMOTE_ERROR, &t);
+        bool tried = round > 0 || !silent;
+        if (!right_one && tried && rd_now() >= hopeless_at) return not_connected(member, peer, RONDO_REMOTE_ERROR, &t);
         result = rd_dial_pause(&dialing, round);
         if (result == RONDO_TIMEOUT) return not_connected(member, peer, result, &t);
         RD_TRY(result);

@@ -255,7 +255,7 @@ static rd_progress advance_collectives(rd_task *task)
     rd_progress progress = rd_op_advance(&comm->op);
     if (begins && is_short(comm, task->calls + task->at, task->fused)) rd_record_time(comm->recorder, task->entry);
     if (progress != RD_DONE) return progress;
-    if (task->fused > 1 && !comm->on_gpus) rd_unfuse(comm, task->calls + task->at, task->fused);
+    if (task->fused > 1 && !is_launch(task)) rd_unfuse(comm, task->calls + task->at, task->fused);
     if (comm->device) rd_place_back(comm, RD_LANE_COLLECTIVES);
     rd_member_completed(comm->member, comm->calls);
     end_running(task, RONDO_SUCCESS);

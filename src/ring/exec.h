@@ -27,7 +27,7 @@
 #define RD_MAX_FLAT 64
 #define RD_BLOCK 3          /* slices that take a step one after the other, so that one travels while one is added */
 #define RD_TURN 8           /* events or slices in one advance of a channel, at most */
-#define RD_KERNEL_CALLS  16          /* operations of one launch, at most */
+#define RD_KERNEL_CALLS 16  /* operations of one launch, at most */
 #define RD_FLAT_SLOTS 4     /* slices under way in a flat exchange, at most */
 #define RD_DIRECT_LEAST 65536 /* bytes of a message from which on reaching the user's memory pays */
 #define RD_PARTS 4          /* of a channel's scratch; more than RD_BLOCK */
@@ -137,8 +137,7 @@ typedef struct rd_behind {
 typedef struct rd_flat {
     uint64_t slices, published, reduced, collected;
     uint64_t ahead; /* as many slices as every link to a peer has slots */
-    uint64_t
-        apart; /* slices that are published before the oldest is reduced, and reduced before the oldest is collected */
+    uint64_t apart; /* slices published before the oldest is reduced, and reduced before the oldest is collected */
     int32_t publish_at, reduce_at, collect_at; /* step within the slice */
     rd_wire *blocked;
     rondo_range chunk[RD_MAX_FLAT];
