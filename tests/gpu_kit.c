@@ -2,6 +2,7 @@
 #include "gpu_kit.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -62,6 +63,32 @@ void gpu_launch(rd_cu_function function, unsigned blocks, unsigned threads, rd_c
     CU(cuLaunchKernel, function, blocks, 1, 1, threads, 1, 1, 0, stream, parameters, NULL);
 }
 
+enum { MOST_THREADS = 8 };
+
+struct threads {
+    int n, gpus;
+    void *(*thread)(void *comm);
+};
+
+static void one_process(const rondo_unique_id *id, int rank, int n, void *context)
+{
+    const struct threads *t = context;
+    rondo_comm *comms[MOST_THREADS];
+    pthread_t threads[MOST_THREADS];
+    int devices[MOST_THREADS];
+    (void)id, (void)rank, (void)n;
+    for (int i = 0; i < t->n; i++) devices[i] = i % t->gpus;
+    OK(rondo_init_all(comms, t->n, devices));
+    for (int i = 0; i < t->n; i++) CHECK(!pthread_create(&threads[i], NULL, t->thread, comms[i]), "no thread");
+    for (int i = 0; i < t->n; i++) pthread_join(threads[i], NULL);
+}
+
+void gpu_threads(int n, int gpus, void *(*thread)(void *comm))
+{
+    assert_in_range(n, 1, MOST_THREADS);
+    ranks_run_bare(1, one_process, &(struct threads){n, gpus, thread});
+}
+
 int sweep_walks(const char *settings, const char *plant, int seeds)
 {
     int status = 0;
@@ -86,6 +113,14 @@ bool built_with(const char *sanitizer)
 {
     const char *build = getenv("RONDO_BUILD");
     return build && strstr(build, sanitizer);
+}
+
+void plants_are_found(const char *settings, const gpu_plant *plants, size_t count)
+{
+    assert_int_equal(sweep_walks(settings, "", 2), 0);
+    for (size_t i = 0; i < count; i++)
+        if ((!plants[i].build || built_with(plants[i].build)) && !sweep_walks(settings, plants[i].plant, 20))
+            fail_msg("the bug %s is not found", plants[i].plant);
 }
 
 static int own_errors = -1;

@@ -38,11 +38,21 @@ void gpu_get(void *to, rd_cu_address from, size_t bytes);
 rd_cu_function gpu_trial(const char *file, const char *kernel);
 void gpu_launch(rd_cu_function function, unsigned blocks, unsigned threads, rd_cu_stream stream, void *argument);
 
+/* `thread` for each of n ranks that are threads of one process, of its own, with its communicator; rank i on device i % gpus. */
+void gpu_threads(int n, int gpus, void *(*thread)(void *comm));
+
 /* This program again with the argument "walk", on kernels with a bug (cudasim/plant.sh; "": with none), its threads in
  * another order for each seed: how it ends for the first of these for which it does not end well; 0: for none. */
 int sweep_walks(const char *settings, const char *plant, int seeds);
+
 /* Whether this is the build with a sanitizer, by its folder's name. */
 bool built_with(const char *sanitizer);
+
+typedef struct gpu_plant {
+    const char *plant, *build; /* as built_with has it: with what it is found; NULL: in any build */
+} gpu_plant;
+/* Walks end well without a bug, and badly for some seed with each that this build can find. */
+void plants_are_found(const char *settings, const gpu_plant *plants, size_t count);
 
 /* Standard error, from hear_errors to heard, which gives what was written there. */
 void hear_errors(void);

@@ -213,24 +213,11 @@ static void *as_thread(void *context)
     return NULL;
 }
 
-static void one_process(const rondo_unique_id *id, int rank, int n, void *context)
-{
-    const int *count = context;
-    rondo_comm *comms[RANKS];
-    pthread_t threads[RANKS];
-    int devices[RANKS];
-    (void)id, (void)rank, (void)n;
-    for (int i = 0; i < *count; i++) devices[i] = i % GPUS;
-    OK(rondo_init_all(comms, *count, devices));
-    for (int i = 0; i < *count; i++) CHECK(!pthread_create(&threads[i], NULL, as_thread, comms[i]), "no thread");
-    for (int i = 0; i < *count; i++) pthread_join(threads[i], NULL);
-}
-
 static void as_threads(void **state)
 {
     (void)state;
     test_env("RONDO_GPU_LINKS", places);
-    for (int n = 2; n <= RANKS; n *= 2) ranks_run_bare(1, one_process, &n);
+    for (int n = 2; n <= RANKS; n *= 2) gpu_threads(n, GPUS, as_thread);
     test_env("RONDO_GPU_LINKS", NULL);
 }
 

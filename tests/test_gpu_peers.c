@@ -6,9 +6,9 @@
  * bugs that are planted in the kernel (cudasim/plant.sh) are found.
  */
 #include "gpu_kit.h"
+#include "gpu_world.h"
 #include "on_cudasim.h"
 #include "ranks.h"
-#include "world.h"
 
 #include "base/status.h"
 #include "kernels/peers.h"
@@ -18,73 +18,20 @@
 #include <unistd.h>
 
 #define SETTINGS "devices=4 multiprocessors=32"
-enum { RANKS = 8, DEVICES = 4, SLICE = 4096, OFFSET = 3, PAST = 1 };
+enum { SLICE = 4096, OFFSET = 3, PAST = 1 };
 
 static world gpus;
-static rd_device *devices[RANKS];
-static struct rd_engine_ops slice_by_slice;
-static int every; /* each so-manieth rank goes slice by slice; 0: none */
-
-static const rondo_transport *by_ipc(int from)
-{
-    (void)from;
-    return &rd_transport_cuda_ipc;
-}
-
-static int device_of(int rank)
-{
-    return rank % DEVICES;
-}
-
-static rd_engine *engine_of(int rank)
-{
-    rd_engine *engine = rd_device_engine(devices[rank]);
-    engine->ops = every && rank % every == 0 ? &slice_by_slice : &rd_device_engine_ops;
-    return engine;
-}
-
-/* Links of one process as if their slots were in GPU memory: both ends see them at the same addresses, which the thread
- * sanitizer needs to see what orders what. */
-static void *pinned[4 * RANKS * RANKS];
-static int pinned_count;
-
-static rondo_link *as_on_gpu(rondo_link *link)
-{
-    void *base;
-    size_t bytes;
-    assert_true(rd_link_memory(link, &base, &bytes));
-    assert_int_equal(rd_device_pin(devices[0], base, bytes), RONDO_SUCCESS);
-    pinned[pinned_count++] = base;
-    link->caps |= RONDO_LINK_DEVICE;
-    return link;
-}
 
 static void open_world_by(int n, bool within)
 {
-    world_options o = {.n = n,
-                       .channels = 1,
-                       .slice_bytes = SLICE,
-                       .peers = true,
-                       .transport = within ? world_loop : by_ipc,
-                       .wrap = within ? as_on_gpu : NULL,
-                       .device = device_of,
-                       .engine = engine_of};
-    for (int r = 0; r < n; r++) assert_int_equal(rd_device_open(&devices[r], device_of(r)), RONDO_SUCCESS);
-    slice_by_slice = rd_device_engine_ops;
-    slice_by_slice.peers = NULL;
-    world_open(&gpus, &o);
+    gpu_plain = rd_device_engine_ops;
+    gpu_plain.peers = NULL;
+    gpu_world_open(&gpus, (world_options){.n = n, .channels = 1, .slice_bytes = SLICE, .peers = true}, within);
 }
 
 static void open_world(int n)
 {
     open_world_by(n, false);
-}
-
-static void close_world(int n)
-{
-    while (pinned_count) rd_device_unpin(pinned[--pinned_count]);
-    world_close(&gpus);
-    for (int r = 0; r < n; r++) rd_device_close(devices[r]);
 }
 
 /* ---- Memory of ranks ---- */
@@ -97,13 +44,13 @@ static unsigned char byte(uint64_t seed, int from, int to, uint64_t i)
 static unsigned char *take(int rank, size_t bytes)
 {
     void *at;
-    assert_int_equal(rd_device_alloc(devices[rank], bytes, &at), RONDO_SUCCESS);
+    assert_int_equal(rd_device_alloc(gpu_devices[rank], bytes, &at), RONDO_SUCCESS);
     return at;
 }
 
 static void move(int rank, unsigned char *to, const unsigned char *from, size_t bytes)
 {
-    assert_int_equal(rd_device_move(devices[rank], to, from, bytes), RONDO_SUCCESS);
+    assert_int_equal(rd_device_move(gpu_devices[rank], to, from, bytes), RONDO_SUCCESS);
 }
 
 /* ---- Collectives ---- */
@@ -113,7 +60,7 @@ static void move(int rank, unsigned char *to, const unsigned char *from, size_t 
 static void run(rondo_collective collective, int n, uint64_t count, uint64_t seed)
 {
     size_t bytes = count + OFFSET + PAST, at = seed % (OFFSET + 1);
-    unsigned char *in[RANKS], *out[RANKS], *here = malloc(bytes), *want = malloc(bytes), *got = malloc(bytes);
+    unsigned char *in[GPU_RANKS], *out[GPU_RANKS], *here = malloc(bytes), *want = malloc(bytes), *got = malloc(bytes);
     world_call c = {.collective = collective,
                     .algo = RONDO_ALGO_PEERS,
                     .dtype = RONDO_UINT8,
@@ -149,7 +96,7 @@ static void run(rondo_collective collective, int n, uint64_t count, uint64_t see
         if (memcmp(got, want, bytes))
             fail_msg("collective %d of %d ranks, %llu bytes, seed %llu: rank %d has others", collective, n,
                      (unsigned long long)count, (unsigned long long)seed, r);
-        rd_device_free(device_of(r), in[r]), rd_device_free(device_of(r), out[r]);
+        rd_device_free(gpu_device_of(r), in[r]), rd_device_free(gpu_device_of(r), out[r]);
     }
     free(here), free(want), free(got);
 }
@@ -164,13 +111,13 @@ static void all_collectives(int n, uint64_t first, uint64_t last)
 static void test_collectives(void **state)
 {
     (void)state;
-    for (int n = 2; n <= RANKS; n++) {
+    for (int n = 2; n <= GPU_RANKS; n++) {
         open_world(n);
         unsigned long before = cudasim_calls("kernel");
         uint64_t calls = test_slowness() > 1 ? 7 : 21;
         all_collectives(n, 0, calls);
         assert_int_equal(cudasim_calls("kernel") - before, calls * (uint64_t)n); /* one each, and nothing else */
-        close_world(n);
+        gpu_world_close(&gpus);
     }
 }
 
@@ -185,10 +132,10 @@ typedef struct letter {
     uint64_t number;
 } letter;
 
-static letter letters[RANKS * RANKS * MESSAGES];
+static letter letters[GPU_RANKS * GPU_RANKS * MESSAGES];
 static int letter_count;
-static rd_transfer transfers[RANKS][2 * RANKS * MESSAGES];
-static int transfer_count[RANKS];
+static rd_transfer transfers[GPU_RANKS][2 * GPU_RANKS * MESSAGES];
+static int transfer_count[GPU_RANKS];
 
 static void write_letter(int from, int to, size_t bytes, uint64_t seed)
 {
@@ -211,7 +158,7 @@ static void start_rank(int r)
 {
     rd_op *op = &gpus.op[r];
     rd_op_transfers(op, transfers[r], transfer_count[r]);
-    op->engine = engine_of(r);
+    op->engine = gpus.options.engine(r);
     op->trace = NULL;
     rd_op_start(op);
 }
@@ -230,7 +177,7 @@ static void read_letters(void)
                 fail_msg("message %llu, %zu bytes from %d to %d: byte %zd is %d, not %d", (unsigned long long)l->number,
                          l->bytes, l->from, l->to, (ssize_t)(i - at), got[i], want);
         }
-        rd_device_free(device_of(l->from), l->out - at), rd_device_free(device_of(l->to), l->in - at);
+        rd_device_free(gpu_device_of(l->from), l->out - at), rd_device_free(gpu_device_of(l->to), l->in - at);
         free(got);
     }
     memset(transfer_count, 0, sizeof transfer_count);
@@ -279,7 +226,7 @@ static void test_messages(void **state)
 {
     (void)state;
     uint64_t rounds = test_slowness() > 1 ? 1 : 3;
-    for (int n = 2; n <= RANKS; n += n < 4 ? 1 : 4) {
+    for (int n = 2; n <= GPU_RANKS; n += n < 4 ? 1 : 4) {
         open_world(n);
         for (uint64_t seed = 0; seed < rounds; seed++) {
             unsigned long before = cudasim_calls("kernel");
@@ -289,20 +236,20 @@ static void test_messages(void **state)
             assert_int_equal(cudasim_calls("kernel") - before, 2 * n);
         }
         for (uint64_t seed = 0; seed < 3 * rounds; seed++) some(n, seed * 100);
-        close_world(n);
+        gpu_world_close(&gpus);
     }
 }
 
 static void test_beside_slices(void **state)
 {
     (void)state;
-    for (every = 2; every <= 3; every++) {
+    for (gpu_plain_every = 2; gpu_plain_every <= 3; gpu_plain_every++) {
         open_world(4);
         all_collectives(4, 5, test_slowness() > 1 ? 12 : 26);
         for (uint64_t seed = 0; seed < 3; seed++) everyone(4, seed * 1000), exchange_round(4, seed);
-        close_world(4);
+        gpu_world_close(&gpus);
     }
-    every = 0;
+    gpu_plain_every = 0;
 }
 
 static void test_any_order_of_threads(void **state)
@@ -315,7 +262,7 @@ static void test_any_order_of_threads(void **state)
         everyone(3, seed * 100);
     }
     cudasim_seed(0);
-    close_world(3);
+    gpu_world_close(&gpus);
 }
 
 /* More than a launch holds goes slice by slice. */
@@ -332,13 +279,13 @@ static void test_too_many(void **state)
                                            .signature = (uint64_t)i,
                                            .peer = !r};
             rd_op_transfers(&gpus.op[r], many[r], count);
-            gpus.op[r].engine = engine_of(r);
+            gpus.op[r].engine = gpus.options.engine(r);
             rd_op_start(&gpus.op[r]);
             assert_int_equal(gpus.op[r].peers.kernel, count == RD_PEERS_TRANSFERS);
         }
         world_finish(&gpus, 1);
     }
-    close_world(2);
+    gpu_world_close(&gpus);
 }
 
 /* Blocks that cannot be resident together with those of another rank on the GPU are not launched. */
@@ -347,9 +294,9 @@ static void test_no_room(void **state)
     (void)state;
     rd_device *other;
     open_world(2);
-    assert_int_equal(rd_device_open(&other, device_of(0)), RONDO_SUCCESS);
+    assert_int_equal(rd_device_open(&other, gpu_device_of(0)), RONDO_SUCCESS);
     rd_gpu *gpu = other->gpu;
-    int more = 2 - devices[0]->taken;
+    int more = 2 - gpu_devices[0]->taken;
     assert_true(rd_device_take(other, gpu->resident / 2 - atomic_load(&gpu->taken) - more));
     for (int turn = 0; turn < 2; turn++) {
         exchange_round(2, 9); /* one block each way */
@@ -359,7 +306,7 @@ static void test_no_room(void **state)
         assert_true(gpus.op[1].peers.kernel);
         if (turn == 0) rd_device_close(other);
     }
-    close_world(2);
+    gpu_world_close(&gpus);
 }
 
 /* ---- Waits ---- */
@@ -399,7 +346,7 @@ static void test_stop(void **state)
     assert_int_equal(gpus.peer_out[1][0].link->bytes_sent, 4 * SLICE);
     letter_count = 0;
     memset(transfer_count, 0, sizeof transfer_count);
-    close_world(2);
+    gpu_world_close(&gpus);
 }
 
 /* What is sent is not what is expected: the second message of two. That also ends what waits beside it. */
@@ -432,7 +379,7 @@ static void mismatch_of(size_t bytes, size_t other_bytes, uint64_t other_signatu
         for (int i = 0; !rd_op_withdraw(&gpus.op[r]); i++, usleep(1000)) assert_true(i < 20000);
     letter_count = 0;
     memset(transfer_count, 0, sizeof transfer_count);
-    close_world(2);
+    gpu_world_close(&gpus);
 }
 static void test_mismatch(void **state)
 {
@@ -456,24 +403,19 @@ static void walk(void **state)
             run(RONDO_COLL_ALL_TO_ALL, 3, 3 * (5 * SLICE + 3), 1 + seed);
             everyone(3, seed * 100);
         }
-        close_world(3);
+        gpu_world_close(&gpus);
     }
 }
 
 static void test_planted(void **state)
 {
     (void)state;
-    static const struct {
-        const char *plant, *build; /* NULL: it is found in any */
-    } plants[] = {
+    static const gpu_plant plants[] = {
         {"no_peers_barrier", NULL}, {"lost_slice", NULL},      {"one_too_far", NULL},
         {"misaligned", "ubsan"},    {"relaxed_store", "tsan"}, {"relaxed_load", "tsan"},
     };
     if (!is_cudasim()) skip();
-    assert_int_equal(sweep_walks(SETTINGS, "", 2), 0);
-    for (size_t i = 0; i < sizeof plants / sizeof *plants; i++)
-        if ((!plants[i].build || built_with(plants[i].build)) && !sweep_walks(SETTINGS, plants[i].plant, 20))
-            fail_msg("the bug %s is not found", plants[i].plant);
+    plants_are_found(SETTINGS, plants, sizeof plants / sizeof *plants);
 }
 
 int main(int argc, char **argv)

@@ -6,9 +6,9 @@
  * planted in the kernels (cudasim/plant.sh) are found.
  */
 #include "gpu_kit.h"
+#include "gpu_world.h"
 #include "on_cudasim.h"
 #include "ranks.h"
-#include "world.h"
 
 #include "base/dtype.h"
 #include "base/status.h"
@@ -19,61 +19,17 @@
 
 /* PACKED_UP_TO: bytes of a message that goes in packets (src/ring/kernel.c). */
 #define SETTINGS "devices=4"
-enum { RANKS = 8, DEVICES = 4, SLICE = 4096, OFFSET = 3, PACKED_UP_TO = 131072 };
+enum { SLICE = 4096, OFFSET = 3, PACKED_UP_TO = 131072 };
 
 static world cpus, gpus;
-static rd_device *devices[RANKS];
-static struct rd_engine_ops step_by_step;
-static int every; /* each so-manieth rank goes step by step; 0: none */
-
-static const rondo_transport *by_ipc(int from)
-{
-    (void)from;
-    return &rd_transport_cuda_ipc;
-}
-
-static int device_of(int rank)
-{
-    return rank % DEVICES;
-}
-
-static rd_engine *engine_of(int rank)
-{
-    rd_engine *engine = rd_device_engine(devices[rank]);
-    engine->ops = every && rank % every == 0 ? &step_by_step : &rd_device_engine_ops;
-    return engine;
-}
-
-/* Links of one process as if their slots were in GPU memory: both ends see them at the same addresses, which the thread
- * sanitizer needs to see what orders what. */
-static void *pinned[4 * RANKS];
-static int pinned_count;
-
-static rondo_link *as_on_gpu(rondo_link *link)
-{
-    void *base;
-    size_t bytes;
-    assert_true(rd_link_memory(link, &base, &bytes));
-    assert_int_equal(rd_device_pin(devices[0], base, bytes), RONDO_SUCCESS);
-    pinned[pinned_count++] = base;
-    link->caps |= RONDO_LINK_DEVICE;
-    return link;
-}
 
 static void open_worlds_by(int n, int channels, bool within)
 {
     world_options o = {.n = n, .channels = channels, .slice_bytes = SLICE, .transport = world_loop};
-    for (int r = 0; r < n; r++) assert_int_equal(rd_device_open(&devices[r], device_of(r)), RONDO_SUCCESS);
-    step_by_step = rd_device_engine_ops;
-    step_by_step.ring = NULL;
+    gpu_plain = rd_device_engine_ops;
+    gpu_plain.ring = NULL;
     world_open(&cpus, &o);
-    if (within)
-        o.wrap = as_on_gpu;
-    else
-        o.transport = by_ipc;
-    o.device = device_of;
-    o.engine = engine_of;
-    world_open(&gpus, &o);
+    gpu_world_open(&gpus, o, within);
 }
 
 static void open_worlds(int n, int channels)
@@ -81,12 +37,10 @@ static void open_worlds(int n, int channels)
     open_worlds_by(n, channels, false);
 }
 
-static void close_worlds(int n)
+static void close_worlds(void)
 {
-    while (pinned_count) rd_device_unpin(pinned[--pinned_count]);
     world_close(&cpus);
-    world_close(&gpus);
-    for (int r = 0; r < n; r++) rd_device_close(devices[r]);
+    gpu_world_close(&gpus);
 }
 
 /* One call of all ranks in both worlds; buffers of the whole message on every rank, more than some collectives need. */
@@ -94,8 +48,8 @@ static void run_by(rondo_algo algo, rondo_collective collective, int n, rondo_dt
                    bool in_place, uint64_t seed)
 {
     size_t bytes = (count + OFFSET + 1) * rd_dtype_bytes(type), at = seed % (OFFSET + 1) * rd_dtype_bytes(type);
-    unsigned char *here[RANKS], *want[RANKS], *got = malloc(bytes);
-    void *in[RANKS], *out[RANKS];
+    unsigned char *here[GPU_RANKS], *want[GPU_RANKS], *got = malloc(bytes);
+    void *in[GPU_RANKS], *out[GPU_RANKS];
     size_t bytes_of_message = count * rd_dtype_bytes(type);
     world_call c = {.collective = collective,
                     .algo = algo,
@@ -107,12 +61,12 @@ static void run_by(rondo_algo algo, rondo_collective collective, int n, rondo_dt
     for (int r = 0; r < n; r++) {
         here[r] = malloc(bytes), want[r] = malloc(bytes);
         for (size_t i = 0; i < bytes; i++) here[r][i] = (unsigned char)(mix(seed + (uint64_t)r, i) >> 8);
-        assert_int_equal(rd_device_alloc(devices[r], bytes, &in[r]), RONDO_SUCCESS);
-        assert_int_equal(rd_device_alloc(devices[r], bytes, &out[r]), RONDO_SUCCESS);
-        assert_int_equal(rd_device_move(devices[r], in[r], here[r], bytes), RONDO_SUCCESS);
+        assert_int_equal(rd_device_alloc(gpu_devices[r], bytes, &in[r]), RONDO_SUCCESS);
+        assert_int_equal(rd_device_alloc(gpu_devices[r], bytes, &out[r]), RONDO_SUCCESS);
+        assert_int_equal(rd_device_move(gpu_devices[r], in[r], here[r], bytes), RONDO_SUCCESS);
         memset(want[r], 0x5a, bytes);
         if (in_place) memcpy(want[r], here[r], bytes);
-        assert_int_equal(rd_device_move(devices[r], out[r], want[r], bytes), RONDO_SUCCESS);
+        assert_int_equal(rd_device_move(gpu_devices[r], out[r], want[r], bytes), RONDO_SUCCESS);
         c.send[r] = (in_place ? want[r] : here[r]) + at;
         c.recv[r] = want[r] + at;
         g.send[r] = (unsigned char *)(in_place ? out[r] : in[r]) + at;
@@ -121,7 +75,7 @@ static void run_by(rondo_algo algo, rondo_collective collective, int n, rondo_dt
     world_run(&cpus, &c, seed);
     world_run(&gpus, &g, seed);
     for (int r = 0; r < n; r++) {
-        assert_int_equal(rd_device_move(devices[r], got, out[r], bytes), RONDO_SUCCESS);
+        assert_int_equal(rd_device_move(gpu_devices[r], got, out[r], bytes), RONDO_SUCCESS);
         if (memcmp(got, want[r], bytes))
             fail_msg("collective %d of %d ranks, %llu %s, operator %d, seed %llu: rank %d has other bits", collective,
                      n, (unsigned long long)count, rd_dtype_name(type), op, (unsigned long long)seed, r);
@@ -129,7 +83,7 @@ static void run_by(rondo_algo algo, rondo_collective collective, int n, rondo_dt
         if (gpus.op[r].by == RD_BY_KERNEL)
             assert_int_equal(gpus.op[r].kernel_packed,
                              (gpus.wiring[r].kernels & RONDO_LINK_PACKETS) && bytes_of_message <= PACKED_UP_TO);
-        rd_device_free(device_of(r), in[r]), rd_device_free(device_of(r), out[r]);
+        rd_device_free(gpu_device_of(r), in[r]), rd_device_free(gpu_device_of(r), out[r]);
         free(here[r]), free(want[r]);
     }
     free(got);
@@ -162,14 +116,14 @@ static void all_collectives(int n, uint64_t first, uint64_t last)
 static void test_bits(void **state)
 {
     (void)state;
-    for (int n = 2; n <= RANKS; n++) {
+    for (int n = 2; n <= GPU_RANKS; n++) {
         unsigned long before = cudasim_calls("kernel");
-        every = 0;
+        gpu_plain_every = 0;
         open_worlds(n, n == 4 ? 2 : 1);
         uint64_t calls = test_slowness() > 1 ? 30 : n > 4 ? 40 : 90;
         all_collectives(n, 0, calls);
         assert_int_equal(cudasim_calls("kernel") - before, calls * (uint64_t)n); /* one each, and nothing else */
-        close_worlds(n);
+        close_worlds();
     }
 }
 
@@ -184,7 +138,7 @@ static void test_types(void **state)
             if (test_slowness() > 1 && (int)op != (int)type % RONDO_OPS) continue;
             run(RONDO_COLL_ALL_REDUCE, 3, type, op, PACKED_UP_TO / rd_dtype_bytes(type) + 5, op % 2, (uint64_t)type);
         }
-    close_worlds(3);
+    close_worlds();
 }
 
 /* Two ranks exchange their messages instead: over the same links, by the same kernel. */
@@ -196,7 +150,7 @@ static void test_exchange(void **state)
         for (uint64_t count = 1; count < 40000; count = count * 7 + 3)
             run_by(RONDO_ALGO_EXCHANGE, RONDO_COLL_ALL_REDUCE, 2, type, (rondo_op)(count % RONDO_OPS), count, count % 3,
                    count + (uint64_t)type);
-    close_worlds(2);
+    close_worlds();
 }
 
 /* Short and long messages in turns, so that packets and whole slices follow each other in every slot. */
@@ -206,15 +160,15 @@ static void test_turns(void **state)
     open_worlds(4, 2);
     for (uint64_t seed = 0; seed < (test_slowness() > 1 ? 6 : 12); seed++)
         run(RONDO_COLL_ALL_REDUCE, 4, RONDO_INT32, RONDO_SUM, seed % 3 == 1 ? 40000 : 1 + seed * 50, seed % 2, seed);
-    close_worlds(4);
+    close_worlds();
 }
 
 /* Several all-reduces in one launch give what one after the other gives without. */
 enum { TOGETHER = 4 };
 static void run_together(int n, const uint64_t counts[TOGETHER], uint64_t seed)
 {
-    unsigned char *want[TOGETHER][RANKS], *got;
-    void *at[TOGETHER][RANKS];
+    unsigned char *want[TOGETHER][GPU_RANKS], *got;
+    void *at[TOGETHER][GPU_RANKS];
     unsigned long kernels = cudasim_calls("kernel");
     for (int k = 0; k < TOGETHER; k++) {
         size_t bytes = counts[k] * sizeof(int32_t);
@@ -227,8 +181,8 @@ static void run_together(int n, const uint64_t counts[TOGETHER], uint64_t seed)
         for (int r = 0; r < n; r++) {
             c.send[r] = c.recv[r] = want[k][r] = malloc(bytes);
             for (size_t i = 0; i < bytes; i++) want[k][r][i] = (unsigned char)(mix(seed + (uint64_t)(r + k), i) >> 8);
-            assert_int_equal(rd_device_alloc(devices[r], bytes, &at[k][r]), RONDO_SUCCESS);
-            assert_int_equal(rd_device_move(devices[r], at[k][r], want[k][r], bytes), RONDO_SUCCESS);
+            assert_int_equal(rd_device_alloc(gpu_devices[r], bytes, &at[k][r]), RONDO_SUCCESS);
+            assert_int_equal(rd_device_move(gpu_devices[r], at[k][r], want[k][r], bytes), RONDO_SUCCESS);
             g.send[r] = g.recv[r] = at[k][r];
         }
         world_run(&cpus, &c, seed);
@@ -242,10 +196,10 @@ static void run_together(int n, const uint64_t counts[TOGETHER], uint64_t seed)
         for (int k = 0; k < TOGETHER; k++) {
             size_t bytes = counts[k] * sizeof(int32_t);
             got = malloc(bytes);
-            assert_int_equal(rd_device_move(devices[r], got, at[k][r], bytes), RONDO_SUCCESS);
+            assert_int_equal(rd_device_move(gpu_devices[r], got, at[k][r], bytes), RONDO_SUCCESS);
             if (memcmp(got, want[k][r], bytes))
                 fail_msg("seed %llu, rank %d, call %d: other bits", (unsigned long long)seed, r, k);
-            rd_device_free(device_of(r), at[k][r]);
+            rd_device_free(gpu_device_of(r), at[k][r]);
             free(got), free(want[k][r]);
         }
     }
@@ -263,18 +217,18 @@ static void test_together(void **state)
         run_together(3, together[seed % 3], seed);
     }
     cudasim_seed(0);
-    close_worlds(3);
+    close_worlds();
 }
 
 static void test_beside_steps(void **state)
 {
     (void)state;
-    for (every = 2; every <= 3; every++) {
+    for (gpu_plain_every = 2; gpu_plain_every <= 3; gpu_plain_every++) {
         open_worlds(4, 1);
         all_collectives(4, 10, test_slowness() > 1 ? 25 : 60);
-        close_worlds(4);
+        close_worlds();
     }
-    every = 0;
+    gpu_plain_every = 0;
 }
 
 static void test_any_order_of_threads(void **state)
@@ -286,7 +240,7 @@ static void test_any_order_of_threads(void **state)
         all_collectives(3, seed * 5, seed * 5 + 3);
     }
     cudasim_seed(0);
-    close_worlds(3);
+    close_worlds();
 }
 
 /* Rank 1 does not call. Rank 0's kernel waits, and ends when it is told to. */
@@ -296,7 +250,7 @@ static void stop_at(uint64_t count)
     world_call c = {
         .collective = RONDO_COLL_ALL_REDUCE, .algo = RONDO_ALGO_RING, .dtype = RONDO_FLOAT32, .count = count};
     open_worlds(2, 1);
-    assert_int_equal(rd_device_alloc(devices[0], count * 4, &memory), RONDO_SUCCESS);
+    assert_int_equal(rd_device_alloc(gpu_devices[0], count * 4, &memory), RONDO_SUCCESS);
     c.send[0] = c.recv[0] = memory;
     world_start_rank(&gpus, 0, &c, 1);
     assert_int_equal(gpus.op[0].by, RD_BY_KERNEL);
@@ -305,7 +259,7 @@ static void stop_at(uint64_t count)
     for (int i = 0; !rd_op_withdraw(&gpus.op[0]); i++, usleep(1000)) assert_true(i < 20000);
     assert_int_equal(rd_op_advance(&gpus.op[0]), RD_FAILED);
     rd_device_free(0, memory);
-    close_worlds(2);
+    close_worlds();
 }
 static void test_stop(void **state)
 {
@@ -325,7 +279,7 @@ static void mismatch_of(uint64_t one, uint64_t other)
     open_worlds(2, 1);
     for (int r = 0; r < 2; r++) {
         c.count = r ? other : one;
-        assert_int_equal(rd_device_alloc(devices[r], c.count * 4, &memory[r]), RONDO_SUCCESS);
+        assert_int_equal(rd_device_alloc(gpu_devices[r], c.count * 4, &memory[r]), RONDO_SUCCESS);
         c.send[r] = c.recv[r] = memory[r];
         c.dtype = r ? RONDO_INT32 : RONDO_FLOAT32;
         world_start_rank(&gpus, r, &c, 1);
@@ -339,9 +293,9 @@ static void mismatch_of(uint64_t one, uint64_t other)
         rondo_link *in = gpus.wiring[r].ring_in[0]->link;
         in->ops->seen(in, &signature, &bytes);
         assert_int_equal(signature, gpus.op[!r].signature);
-        rd_device_free(device_of(r), memory[r]);
+        rd_device_free(gpu_device_of(r), memory[r]);
     }
-    close_worlds(2);
+    close_worlds();
 }
 static void test_mismatch(void **state)
 {
@@ -366,26 +320,21 @@ static void walk(void **state)
             run(RONDO_COLL_ALL_REDUCE, 3, seed % 2 ? RONDO_INT8 : RONDO_FLOAT32, RONDO_SUM, counts[seed % 3], false,
                 seed);
         run_together(3, together[1], 1);
-        close_worlds(3);
+        close_worlds();
     }
 }
 
 static void test_planted(void **state)
 {
     (void)state;
-    static const struct {
-        const char *plant, *build; /* NULL: it is found in any */
-    } plants[] = {
+    static const gpu_plant plants[] = {
         {"no_barrier", NULL},      {"no_packed_barrier", NULL}, {"half_flag", NULL},          {"lost_counter", NULL},
         {"no_call_barrier", NULL}, {"one_too_far", NULL},       {"one_packet_too_few", NULL}, {"misaligned", "ubsan"},
         {"relaxed_store", "tsan"}, {"relaxed_load", "tsan"}, /* which the processor's own order hides */
     };
     if (!is_cudasim()) skip();
-    assert_int_equal(sweep_walks(SETTINGS, "", 2), 0);
     assert_int_equal(sweep_walks(SETTINGS, "apart", 2), 0);
-    for (size_t i = 0; i < sizeof plants / sizeof *plants; i++)
-        if ((!plants[i].build || built_with(plants[i].build)) && !sweep_walks(SETTINGS, plants[i].plant, 20))
-            fail_msg("the bug %s is not found", plants[i].plant);
+    plants_are_found(SETTINGS, plants, sizeof plants / sizeof *plants);
 }
 
 int main(int argc, char **argv)
