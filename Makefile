@@ -282,9 +282,13 @@ $(BUILD)/peers/gloo: bench/peers/gloo_all_reduce.cc $(call object,$(PEER_SRC))
 	@mkdir -p $(@D)
 	$(call say,CXX,$@)$(CXX) $(CPPFLAGS) -Ibench/peers -std=c++17 $(OPT) -g -Wall -Wextra -Werror -pthread -o $@ $^ -lgloo
 
+$(BUILD)/peers/two_phase: $(call object,bench/peers/two_phase.c $(PEER_SRC))
+	@mkdir -p $(@D)
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^
+
 bench-peers:
 	@$(MAKE) --no-print-directory deps NEED="$(PACKAGES) $(PEER_PACKAGES)"
-	@$(MAKE) --no-print-directory -j$(JOBS) $(addprefix $(BUILD)/,rondo peers/rondo peers/openmpi peers/mpich peers/gloo)
+	@$(MAKE) --no-print-directory -j$(JOBS) $(addprefix $(BUILD)/,rondo peers/rondo peers/two_phase peers/openmpi peers/mpich peers/gloo)
 	@bench/peers/peers.py $(BUILD) $(if $(PEERS),--$(PEERS))
 
 # What the instructions of a call depend on is in one build; valgrind counts them. `make check` does so, too.

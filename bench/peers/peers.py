@@ -25,6 +25,7 @@ TCP_SIZES = [16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB]
 CROWD_SIZES = [64 * KIB, MIB, 16 * MIB]
 MANY_SIZES = [8, KIB, 64 * KIB, MIB, 16 * MIB]
 BUFFER_SIZES = [4 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]
+ALIGN_SIZES = [4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB]
 GOOD_BLOCKS, MOST_ROUNDS = 7, 30
 BLOCK_S, LEAST_CALLS, MOST_CALLS = 0.02, 5, 300
 ANSWER_S = 120
@@ -176,6 +177,9 @@ class Team:
     def rondo(self, name, ranks=2, environment=None):
         return self.add(name, self.run(ranks), "rondo", environment, self.cpus if ranks == 2 else "-")
 
+    def two_phase(self):
+        return self.add("two-phase", [], "two_phase")
+
     def gloo(self, name, ranks=2):
         """Bound to no processor: each rank's own thread needs one, too (bound, 64 KiB take 4 ms instead of 0.3)."""
         return self.add(name, self.run(ranks), "gloo", cpus="-")
@@ -200,13 +204,20 @@ def shared_memory(team):
     programs = on_one_host(team)
     rondo, ring = programs[0], team.rondo("ring", environment={"RONDO_ALGO": "ring"})
     gloo = [] if team.quick else [team.gloo("Gloo")]
-    return [Contestant(p.name, p) for p in programs + gloo + [ring]] + [Contestant("shared", rondo, "shared"),
-                                                                       Contestant("bound", rondo, "bound")]
+    everybody = programs + gloo + [ring, team.two_phase()]
+    return [Contestant(p.name, p) for p in everybody] + [Contestant(k, rondo, k) for k in ("shared", "bound")]
 
 
 def buffers(kind):
     """The same calls, on buffers of another kind."""
-    return lambda team: [Contestant(p.name, p, kind) for p in on_one_host(team) + [team.gloo("Gloo")]]
+    return lambda team: [Contestant(p.name, p, kind)
+                         for p in on_one_host(team) + [team.gloo("Gloo"), team.two_phase()]]
+
+
+def alignments(team):
+    """Buffers that begin 0, 16 and 4 bytes behind a multiple of 64; the second is every other table's."""
+    return [Contestant(f"{p.name} {behind}", p, kind) for p in (team.rondo("Rondo"), team.two_phase())
+            for behind, kind in ((0, "aligned"), (16, "call"), (4, "odd"))]
 
 
 def tcp(team):
@@ -240,6 +251,7 @@ def huge_pages():
 PARTS = {"shm": ("Shared memory, 2 ranks, private memory, in place, float32 sum (us)", shared_memory, SIZES),
          "out": ("The same, out of place (us)", buffers("out"), BUFFER_SIZES),
          "huge": ("The same, in place, in 2 MiB pages (us)", buffers("huge"), BUFFER_SIZES),
+         "align": ("The same, in place, where buffers begin, modulo 64 (us)", alignments, ALIGN_SIZES),
          "tcp": ("TCP, 2 ranks (us)", tcp, TCP_SIZES),
          "crowd": ("Ring and flat at 2, 4 and 8 ranks, flat at 16, shared memory (us)", crowd, CROWD_SIZES),
          "many": ("4 and 8 ranks, in turns on the processors (us)", many, MANY_SIZES)}
@@ -272,9 +284,10 @@ def main():
     versions = {"Open MPI": version_of(["mpirun.openmpi", "--version"], r"\) (\S+)"),
                 "MPICH": version_of(["mpiexec.mpich", "--version"], r"Version:\s+(\S+)"),
                 "Gloo": version_of(["dpkg-query", "-W", "-f", "${Version}", "libgloo-dev"], r"(\S+)")}
-    text, goals = report.results(measured, versions, commands, time.time() - begin)
-    print("\n" + "\n".join(goals))
+    goals = report.goals_of(measured)
+    print("\n" + "\n".join(report.shown(goals)))
     if set(measured) == set(PARTS) and arguments.most == 64 * MIB:
+        text = report.results(measured, goals, versions, commands, time.time() - begin)
         report.write(os.path.join(here, "..", "RESULTS.md"), text)
         report.write(os.path.join(here, "..", "..", "README.md"), report.readme(measured))
         plot.write(os.path.join(here, "..", "peers.svg"), measured["shm"])

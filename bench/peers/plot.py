@@ -5,8 +5,9 @@ import math
 from report import PEERS, size_name
 
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 860, 460, 70, 170, 50, 60
-COLOURS = {"Open MPI": "#c4511f", "Open MPI, UCX": "#d99a2b", "MPICH": "#2f6fb3", "bound": "#6b7280", "ring": "#3a8f4d"}
-NAMES = {"bound": "zero-copy bound", "ring": "Rondo, ring forced"}
+COLOURS = {"Open MPI": "#c4511f", "Open MPI, UCX": "#d99a2b", "MPICH": "#2f6fb3", "bound": "#6b7280", "ring": "#3a8f4d",
+           "two-phase": "#7c4fb0"}
+NAMES = {"bound": "zero-copy bound", "ring": "Rondo, ring forced", "two-phase": "two-phase alone"}
 
 
 def usual_placement(rows):
@@ -20,7 +21,7 @@ def write(path, rows):
     rows = [row for row in rows if where in row.times]
     if len(rows) < 2:
         return
-    names = PEERS + ["ring", "bound"]
+    names = PEERS + ["ring", "two-phase", "bound"]
     ratios = {n: [row.times[where][n] / row.times[where]["Rondo"] for row in rows] for n in names}
     low = min(0.5, *(r for line in ratios.values() for r in line))
     high = max(2.0, *(r for line in ratios.values() for r in line))

@@ -149,13 +149,42 @@ def many_goals(lines, rows):
                      t[f"Rondo {n}"] / min(t[f"Open MPI {n}"], t[f"MPICH {n}"]), 1.0)
 
 
+def trial_goals(lines, rows, what, pairs=(("Rondo", "two-phase"),)):
+    """How near to a program that does nothing else."""
+    for row in rows:
+        for where, t in row.times.items():
+            for ours, trial in pairs:
+                goal(lines, f"{what}{ours} / {trial}", row, where, t[ours] / t[trial], 1.1)
+
+
+BEHIND = (0, 16, 4)  # bytes behind a multiple of 64
+
+
+def align_goals(lines, rows):
+    trial_goals(lines, rows, "alignment: ", [(f"Rondo {b}", f"two-phase {b}") for b in BEHIND])
+    for row in rows:
+        for where, t in row.times.items():
+            for b in BEHIND[1:]:
+                goal(lines, f"alignment: Rondo {b} / Rondo 0", row, where, t[f"Rondo {b}"] / t["Rondo 0"], 1 / 0.8)
+
+
 def goals_of(measured):
     lines = []
     shm_goals(lines, measured.get("shm", []))
+    trial_goals(lines, measured.get("shm", []), "")
+    trial_goals(lines, measured.get("out", []), "out of place: ")
+    trial_goals(lines, measured.get("huge", []), "huge pages: ")
+    align_goals(lines, measured.get("align", []))
     tcp_goals(lines, measured.get("tcp", []))
     crowd_goals(lines, measured.get("crowd", []))
     many_goals(lines, measured.get("many", []))
     return lines
+
+
+def shown(goals):
+    """The goals for the screen."""
+    return [f"{v:>7}  {text}, {size} ({where}): {value:.2f}, at most {most:g}"
+            for text, size, where, value, most, v in goals]
 
 
 # ---- Tables ----
@@ -170,14 +199,14 @@ def shm_tables(rows):
         chosen = [row for row in rows if where in row.times]
         trip = statistics.median(row.trips[where] for row in chosen)
         out += ["", f"{SHARED[where]} (a flag's round trip {trip:.0f} ns), µs:", ""]
-        head = ["size", "Gloo", *PEERS, "Rondo", "Rondo / faster MPI", "Gloo / Rondo", "Rondo, ring",
-                "Rondo, rondo_mem_alloc", "zero-copy bound"]
+        head = ["size", "Gloo", *PEERS, "Rondo", "Rondo / faster MPI", "Gloo / Rondo", "two-phase",
+                "Rondo / two-phase", "Rondo, ring", "Rondo, rondo_mem_alloc", "zero-copy bound"]
         body = []
         for row in chosen:
             t = row.times[where]
             body.append([size_name(row.size), number(t["Gloo"]), *(number(t[p]) for p in PEERS), number(t["Rondo"]),
-                         f"{t['Rondo'] / best_peer(t):.2f}", f"{gloo_over(t):.1f}",
-                         *(number(t[n]) for n in ("ring", "shared", "bound"))])
+                         f"{t['Rondo'] / best_peer(t):.2f}", f"{gloo_over(t):.1f}", number(t["two-phase"]),
+                         f"{t['Rondo'] / t['two-phase']:.2f}", *(number(t[n]) for n in ("ring", "shared", "bound"))])
         out += table(head, body)
     return out
 
@@ -185,8 +214,19 @@ def shm_tables(rows):
 def buffer_table(rows):
     columns = ("Gloo", *PEERS, "Rondo")
     body = [[size_name(row.size), where, *(number(t[name]) for name in columns),
-             f"{t['Rondo'] / best_peer(t):.2f}", f"{gloo_over(t):.1f}"] for row in rows for where, t in row.times.items()]
-    return [""] + table(["size", "placement", *columns, "Rondo / faster MPI", "Gloo / Rondo"], body)
+             f"{t['Rondo'] / best_peer(t):.2f}", f"{gloo_over(t):.1f}", number(t["two-phase"]),
+             f"{t['Rondo'] / t['two-phase']:.2f}"] for row in rows for where, t in row.times.items()]
+    head = ["size", "placement", *columns, "Rondo / faster MPI", "Gloo / Rondo", "two-phase", "Rondo / two-phase"]
+    return [""] + table(head, body)
+
+
+def align_table(rows):
+    names = [f"{name} {b}" for name in ("Rondo", "two-phase") for b in BEHIND]
+    body = [[size_name(row.size), where, *(number(t[n]) for n in names),
+             *(f"{t['Rondo 0'] / t[f'Rondo {b}']:.2f}" for b in BEHIND[1:])]
+            for row in rows for where, t in row.times.items()]
+    head = ["size", "placement"] + [f"{n} mod 64" for n in names] + [f"{b}: part of the speed at 0" for b in BEHIND[1:]]
+    return [""] + table(head, body)
 
 
 def many_table(rows):
@@ -233,13 +273,8 @@ def machine():
     return f"{model}, {os.cpu_count()} processors, Linux {platform.release()}, {release}"
 
 
-def results(measured, versions, commands, seconds):
-    """The text for RESULTS.md, and the goals for the screen."""
-    goals = goals_of(measured)
-    shown = [f"{v:>7}  {text}, {size} ({where}): {value:.2f}, at most {most:g}"
-             for text, size, where, value, most, v in goals]
-    if set(measured) != {"shm", "out", "huge", "tcp", "crowd", "many"}:
-        return "", shown
+def results(measured, goals, versions, commands, seconds):
+    """The text for RESULTS.md."""
     missed = sum(v != "met" for *_, v in goals)
     lost = {}
     for rows in measured.values():
@@ -255,6 +290,7 @@ def results(measured, versions, commands, seconds):
     out += shm_tables(measured["shm"]) + ["", "![times of the others over Rondo's](peers.svg)", ""]
     out += ["### The same, out of place"] + buffer_table(measured["out"])
     out += ["", "### The same, in place, in 2 MiB pages (madvise)"] + buffer_table(measured["huge"])
+    out += ["", "### The same, in place: where buffers begin, modulo 64 (µs)"] + align_table(measured["align"])
     out += ["", "### TCP: the same over loopback"] + tcp_tables(measured["tcp"])
     out += ["", "### Ring and flat, and more ranks than cores (µs)"] + crowd_table(measured["crowd"])
     out += ["", "### 4 and 8 ranks, which take turns on the processors (µs)"] + many_table(measured["many"])
@@ -263,7 +299,7 @@ def results(measured, versions, commands, seconds):
                  [[text, size, where, f"{value:.2f}", f"{most:g}", v] for text, size, where, value, most, v in goals])
     out += ["", "### Commands", "", "Each was started once; PAGE is a file in memory that its ranks share.", ""]
     out += [f"- {name}: `{command}`" for name, command in dict(commands).items()]
-    return "\n".join(out), shown
+    return "\n".join(out)
 
 
 README_SIZES = (4, 1 << 10, 4 << 10, 64 << 10, MIB, 16 * MIB, 64 * MIB)

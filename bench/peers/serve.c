@@ -45,15 +45,21 @@ struct rd_meeting *peers_meeting(void)
     return &me.meeting;
 }
 
+/* Beginning a few bytes behind a page's beginning. */
+static float *private_buffer(size_t bytes, size_t behind)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), room = (bytes + behind + page - 1) / page * page;
+    char *data = aligned_alloc(page, room);
+    if (!data) return NULL;
+    madvise(data, room, MADV_NOHUGEPAGE);
+    memset(data, 0, room);
+    return (float *)(void *)(data + behind);
+}
+
 float *peers_private_buffer(size_t bytes)
 {
-    float *data = malloc(bytes);
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    if (!data) return NULL;
-    uintptr_t first = ((uintptr_t)data + page - 1) & ~(page - 1), last = ((uintptr_t)data + bytes) & ~(page - 1);
-    if (last > first) madvise((void *)first, last - first, MADV_NOHUGEPAGE);
-    memset(data, 0, bytes);
-    return data;
+    enum { BEHIND_HEADER = 16 };
+    return private_buffer(bytes, BEHIND_HEADER);
 }
 
 /* Pages of 2 MiB, as far as the kernel has them. */
@@ -73,17 +79,25 @@ static float *huge_buffer(size_t bytes)
     return data;
 }
 
+/* Made when first asked for. */
+static float *buffer_of(const contestant *who, const char *kind)
+{
+    static float *ordinary, *aligned, *odd, *huge;
+    if (strcmp(kind, "call") == 0) return ordinary ? ordinary : (ordinary = peers_private_buffer(PEERS_MOST_BYTES));
+    if (strcmp(kind, "aligned") == 0) return aligned ? aligned : (aligned = private_buffer(PEERS_MOST_BYTES, 0));
+    if (strcmp(kind, "odd") == 0) return odd ? odd : (odd = private_buffer(PEERS_MOST_BYTES, sizeof *odd));
+    if (strcmp(kind, "huge") == 0) return huge ? huge : (huge = huge_buffer(PEERS_MOST_BYTES));
+    return who->buffer ? who->buffer(kind) : NULL;
+}
+
 /* The buffers of a kind: *to is *from for calls in place. */
 static bool find_buffers(const contestant *who, const char *kind, float **from, float **to)
 {
-    static float *ordinary, *other, *huge;
-    bool out = strcmp(kind, "out") == 0, in_huge = strcmp(kind, "huge") == 0;
-    if (in_huge && !huge) huge = huge_buffer(PEERS_MOST_BYTES);
-    if ((out || strcmp(kind, "call") == 0) && !ordinary) ordinary = peers_private_buffer(PEERS_MOST_BYTES);
+    static float *other;
+    bool out = strcmp(kind, "out") == 0;
     if (out && !other) other = peers_private_buffer(PEERS_MOST_BYTES);
-    if (in_huge) *from = *to = huge;
-    else if (out || strcmp(kind, "call") == 0) *from = ordinary, *to = out ? other : ordinary;
-    else *from = *to = who->buffer ? who->buffer(kind) : NULL;
+    *from = buffer_of(who, out ? "call" : kind);
+    *to = out ? other : *from;
     return *from && *to;
 }
 

@@ -8,8 +8,9 @@
  * AFTER TRIP WRONG": microseconds of the slowest rank, what the ranks shared before and after (limits.h), a flag's
  * round trip in nanoseconds, and how many elements of the last result were wrong on all ranks.
  *
- * Kinds that every contestant knows: "call", in place in ordinary malloc memory with 4 KiB pages; "out", from one such
- * buffer to another; "huge", in place in memory with 2 MiB pages (madvise), where the kernel gives them.
+ * Kinds that every contestant knows: "call", in place in private memory with 4 KiB pages, 16 bytes behind a page's
+ * beginning, where malloc's large buffers are; "aligned" and "odd", 0 and 4 bytes behind it; "out", from one buffer like
+ * that of "call" to another; "huge", in place in memory with 2 MiB pages (madvise), where the kernel gives them.
  */
 #ifndef PEERS_SERVE_H
 #define PEERS_SERVE_H
@@ -36,7 +37,7 @@ enum { PEERS_MOST_BYTES = 64 << 20 };
 void peers_bind(int argc, char **argv);
 /* Serves until the input ends. The exit status. */
 int peers_serve(int argc, char **argv, int rank, int size, const contestant *who);
-/* Ordinary malloc memory with 4 KiB pages. */
+/* Memory like that of "call". */
 float *peers_private_buffer(size_t bytes);
 /* Where ranks meet: valid while peers_serve() runs. */
 struct rd_meeting *peers_meeting(void);
