@@ -29,7 +29,7 @@ static void sum(void *to, const void *a, const void *b, size_t count)
     gloo::sum<float>(static_cast<float *>(to), static_cast<const float *>(a), static_cast<const float *>(b), count);
 }
 
-static bool call(const char *, const float *from, float *to, size_t count)
+static bool call(const float *from, float *to, size_t count)
 {
     try {
         gloo::AllreduceOptions options(context);
@@ -70,7 +70,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "gloo: %s\n", error.what());
         return 1;
     }
-    contestant gloo = {nullptr, call, nullptr, true};
+    contestant gloo = {nullptr, call, true};
     int status = peers_serve(argc, argv, atoi(rank), atoi(size), &gloo);
     context.reset();
     return status;

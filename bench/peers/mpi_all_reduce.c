@@ -6,9 +6,8 @@
 
 #include <mpi.h>
 
-static bool call(const char *kind, const float *from, float *to, size_t count)
+static bool call(const float *from, float *to, size_t count)
 {
-    (void)kind;
     return MPI_Allreduce(from == to ? MPI_IN_PLACE : from, to, (int)count, MPI_FLOAT, MPI_SUM, MPI_COMM_WORLD) ==
            MPI_SUCCESS;
 }

@@ -21,10 +21,11 @@ import report
 
 KIB, MIB = 1 << 10, 1 << 20
 SIZES = [4, 16, 64, 256, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]
-TCP_SIZES = [16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB]
+TCP_SIZES = [4, KIB, 4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]
 CROWD_SIZES = [64 * KIB, MIB, 16 * MIB]
 MANY_SIZES = [8, KIB, 64 * KIB, MIB, 16 * MIB]
 BUFFER_SIZES = [4 * KIB, 64 * KIB, MIB, 4 * MIB, 16 * MIB, 64 * MIB]
+TYPE_SIZES = [64 * KIB, MIB, 16 * MIB]
 ALIGN_SIZES = [4 * KIB, 64 * KIB, MIB, 16 * MIB, 64 * MIB]
 GOOD_BLOCKS, MOST_ROUNDS = 7, 30
 BLOCK_S, LEAST_CALLS, MOST_CALLS = 0.02, 5, 300
@@ -223,8 +224,8 @@ def alignments(team):
 def tcp(team):
     openmpi = team.openmpi("Open MPI, TCP", "pml=ob1", "btl=self,tcp", "btl_tcp_if_include=lo")
     rondo = team.rondo("Rondo, TCP", environment={"RONDO_TRANSPORT": "tcp"})
-    limits = [Contestant(f"sockets:{s}:{p}", rondo, f"sockets:{s}:{p}")
-              for s in (1, 2, 4) for p in (64 * KIB, 256 * KIB, 1 << 40)]
+    kinds = [f"sockets:{s}:{p}" for s in (1, 2, 4) for p in (64 * KIB, 256 * KIB, 1 << 40)] + ["ping", "pass"]
+    limits = [Contestant(kind, rondo, kind) for kind in kinds]
     gloo = [] if team.quick else [Contestant("Gloo", team.gloo("Gloo"))]
     return [Contestant("Rondo, TCP", rondo), Contestant("Open MPI, TCP", openmpi)] + gloo + limits
 
@@ -232,6 +233,15 @@ def tcp(team):
 def crowd(team):
     return [Contestant(f"{name} {ranks}", team.rondo(name, ranks, {"RONDO_ALGO": name}))
             for ranks in (2, 4, 8) for name in ("flat", "ring")] + [Contestant("flat 16", team.rondo("flat", 16))]
+
+
+def types(team):
+    """Narrow floats, on the best level there is and on the next; float32 sums beside each."""
+    programs = {"auto": team.rondo("Rondo")}
+    if "avx2" in open("/proc/cpuinfo").read().split():
+        programs["avx2"] = team.rondo("Rondo, avx2", environment={"RONDO_CPU": "avx2"})
+    kinds = ["float32/sum"] + [f"{t}/{o}" for t in report.NARROW for o in report.OPERATORS]
+    return [Contestant(f"{level} {kind}", program, kind) for level, program in programs.items() for kind in kinds]
 
 
 def many(team):
@@ -253,6 +263,7 @@ PARTS = {"shm": ("Shared memory, 2 ranks, private memory, in place, float32 sum 
          "huge": ("The same, in place, in 2 MiB pages (us)", buffers("huge"), BUFFER_SIZES),
          "align": ("The same, in place, where buffers begin, modulo 64 (us)", alignments, ALIGN_SIZES),
          "tcp": ("TCP, 2 ranks (us)", tcp, TCP_SIZES),
+         "types": ("Element types and operators, 2 ranks, shared memory, in place (us)", types, TYPE_SIZES),
          "crowd": ("Ring and flat at 2, 4 and 8 ranks, flat at 16, shared memory (us)", crowd, CROWD_SIZES),
          "many": ("4 and 8 ranks, in turns on the processors (us)", many, MANY_SIZES)}
 QUICK = ["shm", "tcp", "crowd"]

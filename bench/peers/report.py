@@ -117,14 +117,45 @@ def shm_goals(lines, rows):
                 goal(lines, "far: Rondo / faster MPI", row, where, ratio, FAR_MPI[size])
 
 
+def hop(times):
+    """What a message takes one way: an all-reduce of two ranks is one."""
+    return times["ping"] / 2
+
+
 def tcp_goals(lines, rows):
     for row in rows:
         for where, t in row.times.items():
             goal(lines, "TCP: Rondo / Open MPI", row, where, t["Rondo, TCP"] / t["Open MPI, TCP"], 1.0)
             if "Gloo" in t:
                 goal(lines, "TCP: Rondo / Gloo", row, where, 1 / gloo_over(t, "Rondo, TCP"), 1.0)
-            if row.size == 16 * MIB:
+            if row.size <= 4 * KIB:
+                goal(lines, "TCP: Rondo / a hop of a raw ping-pong", row, where, t["Rondo, TCP"] / hop(t), 1.3)
+            if row.size >= 16 * MIB:
                 goal(lines, "TCP: Rondo / fair limit", row, where, t["Rondo, TCP"] / fair_limit(t), 1.35)
+                goal(lines, "TCP: Rondo / (fair limit + a reduction pass)", row, where,
+                     t["Rondo, TCP"] / (fair_limit(t) + t["pass"]), 1 / 0.9)
+
+
+NARROW, OPERATORS = ("float16", "bfloat16", "float8e4m3", "float8e5m2"), ("sum", "prod", "max", "min", "avg")
+HALVES = NARROW[:2]
+
+
+def levels_of(times):
+    return sorted({name.split()[0] for name in times})
+
+
+def over_float32(times, level, kind):
+    """The same bytes' time over that of a float32 sum."""
+    return times[f"{level} {kind}"] / times[f"{level} float32/sum"]
+
+
+def type_goals(lines, rows):
+    for row in rows:
+        for where, t in row.times.items():
+            for level, name in ((level, name) for level in levels_of(t) for name in NARROW):
+                worst = max(OPERATORS, key=lambda o: over_float32(t, level, f"{name}/{o}"))
+                goal(lines, f"types: {name} (slowest: {worst}) / float32 sum, {level}", row, where,
+                     over_float32(t, level, f"{name}/{worst}"), 1.5 if name in HALVES else 4)
 
 
 def crowd_goals(lines, rows):
@@ -176,6 +207,7 @@ def goals_of(measured):
     trial_goals(lines, measured.get("huge", []), "huge pages: ")
     align_goals(lines, measured.get("align", []))
     tcp_goals(lines, measured.get("tcp", []))
+    type_goals(lines, measured.get("types", []))
     crowd_goals(lines, measured.get("crowd", []))
     many_goals(lines, measured.get("many", []))
     return lines
@@ -251,11 +283,23 @@ def tcp_tables(rows):
             how = f"{sockets} × " + (size_name(int(piece)) if int(piece) < 1 << 40 else "unlimited")
             body.append([size_name(row.size), number(t["Gloo"]), number(t["Open MPI, TCP"]), number(t["Rondo, TCP"]),
                          f"{t['Rondo, TCP'] / t['Open MPI, TCP']:.2f}", f"{gloo_over(t, 'Rondo, TCP'):.1f}",
-                         number(t[best]), how, f"{t['Rondo, TCP'] / t[best]:.2f}"])
+                         number(t[best]), how, f"{t['Rondo, TCP'] / t[best]:.2f}", number(hop(t)), number(t["pass"])])
         head = ["size", "Gloo", "Open MPI", "Rondo", "Rondo / Open MPI", "Gloo / Rondo", "fair limit",
-                "sockets × pieces", "Rondo / limit"]
+                "sockets × pieces", "Rondo / limit", "a hop of a ping-pong", "a reduction pass"]
         out += table(head, body)
     return out
+
+
+def type_table(rows):
+    body = []
+    for row in rows:
+        for where, t in row.times.items():
+            for level in levels_of(t):
+                body.append([size_name(row.size), where, level, "float32", number(t[f"{level} float32/sum"])] +
+                            ["" for _ in OPERATORS])
+                body += [[size_name(row.size), where, level, name, ""] +
+                         [f"{over_float32(t, level, f'{name}/{o}'):.2f}" for o in OPERATORS] for name in NARROW]
+    return [""] + table(["size", "placement", "RONDO_CPU", "type", "sum, µs", *OPERATORS], body)
 
 
 def crowd_table(rows):
@@ -292,6 +336,8 @@ def results(measured, goals, versions, commands, seconds):
     out += ["", "### The same, in place, in 2 MiB pages (madvise)"] + buffer_table(measured["huge"])
     out += ["", "### The same, in place: where buffers begin, modulo 64 (µs)"] + align_table(measured["align"])
     out += ["", "### TCP: the same over loopback"] + tcp_tables(measured["tcp"])
+    out += ["", "### Narrow floats, 2 ranks, shared memory, in place: the same bytes' time over a float32 sum's"]
+    out += type_table(measured["types"])
     out += ["", "### Ring and flat, and more ranks than cores (µs)"] + crowd_table(measured["crowd"])
     out += ["", "### 4 and 8 ranks, which take turns on the processors (µs)"] + many_table(measured["many"])
     out += ["", f"### Goals: {len(goals) - missed} of {len(goals)} met", ""]
@@ -303,7 +349,7 @@ def results(measured, goals, versions, commands, seconds):
 
 
 README_SIZES = (4, 1 << 10, 4 << 10, 64 << 10, MIB, 16 * MIB, 64 * MIB)
-README_TCP_SIZES = (16 << 10, MIB, 16 * MIB)
+README_TCP_SIZES = (4, 16 << 10, MIB, 16 * MIB)
 
 
 def readme(measured):

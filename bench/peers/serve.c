@@ -15,7 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum { PERIOD = 1021, MOST_CALLS = 5000, MOST_RANKS = 64, WARM_UP = 3 };
+enum { MOST_CALLS = 5000, MOST_RANKS = 64, WARM_UP = 3 };
 
 /* What the ranks of one program share, in the file PAGE. */
 typedef struct board {
@@ -32,7 +32,7 @@ typedef struct board {
 typedef struct player {
     board *board;
     int rank, size;
-    float period[PERIOD], sums[PERIOD];
+    float numbers[PEERS_PERIOD], sums[PEERS_PERIOD];
     rd_page *pages[MOST_RANKS];
     rd_meeting meeting;
     bool sleeps;
@@ -79,26 +79,27 @@ static float *huge_buffer(size_t bytes)
     return data;
 }
 
-/* Made when first asked for. */
-static float *buffer_of(const contestant *who, const char *kind)
+/* Of the kinds that all know; made when first asked for. */
+static float *buffer_of(const char *kind)
 {
     static float *ordinary, *aligned, *odd, *huge;
     if (strcmp(kind, "call") == 0) return ordinary ? ordinary : (ordinary = peers_private_buffer(PEERS_MOST_BYTES));
     if (strcmp(kind, "aligned") == 0) return aligned ? aligned : (aligned = private_buffer(PEERS_MOST_BYTES, 0));
     if (strcmp(kind, "odd") == 0) return odd ? odd : (odd = private_buffer(PEERS_MOST_BYTES, sizeof *odd));
     if (strcmp(kind, "huge") == 0) return huge ? huge : (huge = huge_buffer(PEERS_MOST_BYTES));
-    return who->buffer ? who->buffer(kind) : NULL;
+    return NULL;
 }
 
-/* The buffers of a kind: *to is *from for calls in place. */
-static bool find_buffers(const contestant *who, const char *kind, float **from, float **to)
+static peers_block choose(const contestant *who, const char *kind)
 {
     static float *other;
     bool out = strcmp(kind, "out") == 0;
     if (out && !other) other = peers_private_buffer(PEERS_MOST_BYTES);
-    *from = buffer_of(who, out ? "call" : kind);
-    *to = out ? other : *from;
-    return *from && *to;
+    peers_block block = {.mine = me.numbers, .result = me.sums, .element = sizeof *me.sums};
+    block.from = buffer_of(out ? "call" : kind);
+    block.to = out ? other : block.from;
+    if (who->choose) who->choose(kind, &block);
+    return block;
 }
 
 void peers_bind(int argc, char **argv)
@@ -125,23 +126,29 @@ static float value(int rank, size_t i)
 
 static void make_values(void)
 {
-    for (size_t i = 0; i < PERIOD; i++) {
-        me.period[i] = value(me.rank, i);
+    for (size_t i = 0; i < PEERS_PERIOD; i++) {
+        me.numbers[i] = value(me.rank, i);
         me.sums[i] = 0;
         for (int r = 0; r < me.size; r++) me.sums[i] += value(r, i);
     }
 }
 
-static void rewrite(float *data, size_t count)
+static void rewrite(const peers_block *block, size_t bytes)
 {
-    for (size_t i = 0; i < count; i += PERIOD)
-        memcpy(data + i, me.period, (count - i < PERIOD ? count - i : PERIOD) * sizeof *data);
+    size_t period = PEERS_PERIOD * block->element;
+    for (size_t at = 0; at < bytes; at += period)
+        memcpy((char *)block->from + at, block->mine, bytes - at < period ? bytes - at : period);
 }
 
-static size_t count_wrong(const float *data, size_t count)
+static size_t count_wrong(const peers_block *block, size_t bytes)
 {
-    size_t wrong = 0;
-    for (size_t i = 0, k = 0; i < count; i++, k = k + 1 < PERIOD ? k + 1 : 0) wrong += data[i] != me.sums[k];
+    const char *data = (const char *)block->to, *result = block->result;
+    size_t element = block->element, period = PEERS_PERIOD * element, wrong = 0;
+    for (size_t at = 0; result && at < bytes; at += period) {
+        size_t part = bytes - at < period ? bytes - at : period;
+        if (memcmp(data + at, result, part) == 0) continue;
+        for (size_t i = 0; i < part; i += element) wrong += memcmp(data + at + i, result + i, element) != 0;
+    }
     return wrong;
 }
 
@@ -207,25 +214,25 @@ static void answer(rd_placement before, rd_placement after)
     fflush(stdout);
 }
 
-static bool block(const contestant *who)
+static bool run_block(const contestant *who)
 {
     board *b = me.board;
-    size_t count = b->bytes / sizeof(float);
-    float *from, *to;
-    if (!find_buffers(who, b->kind, &from, &to)) {
+    size_t count = b->bytes / sizeof(float), bytes = count * sizeof(float);
+    peers_block block = choose(who, b->kind);
+    if (!block.from || !block.to) {
         fprintf(stderr, "no kind of call '%s', or no memory for it\n", b->kind);
         return false;
     }
     rd_placement before = find_place();
     for (size_t i = 0; i < b->calls + WARM_UP; i++) {
-        rewrite(from, count);
+        rewrite(&block, bytes);
         meet();
         int64_t begin = rd_now();
-        if (!who->call(b->kind, from, to, count)) return false;
+        if (!who->call(block.from, block.to, count)) return false;
         if (i >= WARM_UP) b->times[me.rank][i - WARM_UP] = (double)(rd_now() - begin) * 1e-3;
     }
     rd_placement after = find_place();
-    b->wrong[me.rank] = !who->sums || who->sums(b->kind) ? count_wrong(to, count) : 0;
+    b->wrong[me.rank] = count_wrong(&block, bytes);
     meet();
     if (me.rank == 0) answer(before, after);
     meet(); /* the next block writes where rank 0 has just read */
@@ -265,6 +272,6 @@ int peers_serve(int argc, char **argv, int rank, int size, const contestant *who
     for (uint32_t seen = 0;; seen++) {
         next_command(seen);
         if (me.board->ended) return 0;
-        if (!block(who)) return 1;
+        if (!run_block(who)) return 1;
     }
 }

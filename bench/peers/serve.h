@@ -9,8 +9,8 @@
  * round trip in nanoseconds, and how many elements of the last result were wrong on all ranks.
  *
  * Kinds that every contestant knows: "call", in place in private memory with 4 KiB pages, 16 bytes behind a page's
- * beginning, where malloc's large buffers are; "aligned" and "odd", 0 and 4 bytes behind it; "out", from one buffer like
- * that of "call" to another; "huge", in place in memory with 2 MiB pages (madvise), where the kernel gives them.
+ * beginning, where malloc's large buffers are; "aligned" and "odd", 0 and 4 bytes behind it; "out", from one buffer
+ * like that of "call" to another; "huge", in place in memory with 2 MiB pages (madvise), where the kernel gives them.
  */
 #ifndef PEERS_SERVE_H
 #define PEERS_SERVE_H
@@ -18,20 +18,28 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* What a block of calls of one kind is about. */
+typedef struct peers_block {
+    float *from, *to; /* equal: in place */
+    /* What a rank writes over its buffer before each call, again and again, and what all have as often afterwards:
+     * PEERS_PERIOD elements. By default whole numbers in float32, and their sums. */
+    const void *mine, *result; /* no result: the call makes none (limits only move the bytes) */
+    size_t element;            /* bytes */
+} peers_block;
+
 typedef struct contestant {
-    /* The buffer for another kind of call, rewritten before each one, with results in place; NULL: no such kind. As a
-     * pointer it may be NULL: there are no others. */
-    float *(*buffer)(const char *kind);
-    /* A float32 sum over all ranks; from == to: in place. False when it failed, which it says. */
-    bool (*call)(const char *kind, const float *from, float *to, size_t count);
-    /* Whether the result is the sum (limits only move the bytes). NULL: it is. */
-    bool (*sums)(const char *kind);
+    /* Calls of this kind follow; the block has what serve.c knows of it, which is all for the kinds above. Without
+     * buffers there is no such kind. NULL: the contestant has no others. */
+    void (*choose)(const char *kind, peers_block *block);
+    /* A float32 sum over all ranks, unless the kind is another, of so many times four bytes. False when it failed,
+     * which it says. */
+    bool (*call)(const float *from, float *to, size_t count);
     /* Its own threads do the work, so a rank that waits for the others must let them run: it sleeps, and the flag's
      * round trip is not measured. */
     bool has_threads;
 } contestant;
 
-enum { PEERS_MOST_BYTES = 64 << 20 };
+enum { PEERS_MOST_BYTES = 64 << 20, PEERS_PERIOD = 1021 };
 
 /* Binds this process, before its library starts: by the local rank that the launcher gave it. */
 void peers_bind(int argc, char **argv);

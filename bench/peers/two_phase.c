@@ -156,10 +156,9 @@ static void two_phases(const char *from, char *to, size_t half)
     slices += count;
 }
 
-static bool call(const char *kind, const float *from, float *to, size_t count)
+static bool call(const float *from, float *to, size_t count)
 {
     size_t bytes = count * sizeof(float), half = bytes / 2;
-    (void)kind;
     if (bytes <= MOST_EXCHANGED) {
         exchange(from, to, count);
         return true;
