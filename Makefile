@@ -145,7 +145,9 @@ $(BUILD)/examples/data/%: examples/data/%
 
 $(BUILD)/bench/%: $(BUILD)/obj/bench/%.o $(BUILD)/librondo.so
 	@mkdir -p $(@D)
-	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $< -L$(BUILD) -lrondo -Wl,-rpath,'$$ORIGIN/..' -lm
+	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $(filter %.o,$^) -L$(BUILD) -lrondo -Wl,-rpath,'$$ORIGIN/..' -lm
+
+$(BUILD)/bench/overlap: $(call object,src/cli/limits_meet.c)
 
 # This one measures what is inside.
 $(BUILD)/bench/reduce: $(BUILD)/obj/bench/reduce.o $(BUILD)/librondo.a

@@ -21,11 +21,21 @@ void rank_failed(const char *file, int line, const char *condition, const char *
     _exit(1);
 }
 
-double test_seconds(void)
+static double clock_seconds(clockid_t clock)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+double test_seconds(void)
+{
+    return clock_seconds(CLOCK_MONOTONIC);
+}
+
+double test_processor_seconds(void)
+{
+    return clock_seconds(CLOCK_PROCESS_CPUTIME_ID);
 }
 
 double test_slowness(void)
@@ -158,16 +168,14 @@ void ranks_wait(ranks *all, double seconds)
     double end = test_seconds() + seconds;
     for (int r = 0; r < all->n; r++) left += all->status[r] == -1;
     while (left) {
-        int status;
-        pid_t pid = waitpid(-1, &status, WNOHANG);
-        for (int r = 0; pid > 0 && r < all->n; r++)
-            if (all->pid[r] == pid) {
-                all->status[r] = status;
-                all->ended_s[r] = test_seconds() - all->started;
-                left--;
-            }
-        if (pid > 0) continue;
-        if (test_seconds() > end) {
+        for (int r = 0; r < all->n; r++) {
+            int status;
+            if (all->status[r] != -1 || waitpid(all->pid[r], &status, WNOHANG) != all->pid[r]) continue;
+            all->status[r] = status;
+            all->ended_s[r] = test_seconds() - all->started;
+            left--;
+        }
+        if (left && test_seconds() > end) {
             for (int r = 0; r < all->n; r++)
                 if (all->status[r] == -1) {
                     kill(all->pid[r], SIGKILL);
@@ -176,7 +184,7 @@ void ranks_wait(ranks *all, double seconds)
                 }
             fail_msg("%d of %d ranks did not end within %g s", left, all->n, seconds);
         }
-        usleep(2000);
+        if (left) usleep(2000);
     }
     ranks_forget_id(all);
 }

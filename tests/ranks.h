@@ -53,6 +53,7 @@ void ranks_forget_id(ranks *all);
 /* A test that uses time scales it by this: 1, or more under a sanitizer. */
 double test_slowness(void);
 double test_seconds(void);
+double test_processor_seconds(void); /* that this process has used */
 
 /* Memory shared by the test and its ranks. */
 void *test_shared(size_t bytes);

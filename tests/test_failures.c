@@ -9,7 +9,6 @@
 
 #include <pthread.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -28,14 +27,6 @@ static void over(const char *transport, const char *algo)
 {
     test_env("RONDO_TRANSPORT", transport);
     test_env("RONDO_ALGO", algo);
-}
-
-static double processor_seconds(void)
-{
-    struct rusage usage;
-    getrusage(RUSAGE_SELF, &usage);
-    return (double)usage.ru_utime.tv_sec + (double)usage.ru_utime.tv_usec * 1e-6 + (double)usage.ru_stime.tv_sec +
-           (double)usage.ru_stime.tv_usec * 1e-6;
 }
 
 /* ---- case 18: SIGKILL in mid-call ---- */
@@ -70,9 +61,9 @@ static void reduce_until_it_fails(rondo_comm *comm, int rank, int n, void *conte
     CHECK(after < 2 * test_slowness(), "known only after %g s", after);
     CHECK(strstr(text, "rank 2") && strstr(text, pid), "does not name rank 2 and process %s: %s", pid, text);
     /* It stays that way, says so at once, and nothing spins on. */
-    double busy = processor_seconds();
+    double busy = test_processor_seconds();
     usleep(300000);
-    busy = processor_seconds() - busy;
+    busy = test_processor_seconds() - busy;
     CHECK(busy < 0.05 * test_slowness(), "spun for %g s of 0.3 s after the error", busy);
     CHECK(rondo_barrier(comm, NULL) == RONDO_REMOTE_ERROR, "a later call on rank %d succeeded", rank);
     CHECK(strstr(rondo_last_error(comm), pid), "the text was lost: %s", rondo_last_error(comm));
