@@ -23,12 +23,14 @@ refuses() { # PATTERN options...
 for ranks in 2 3; do
     limits 0 -n $ranks -b 64 -e 1048576 -f 128 --json rows.json
     python3 - $ranks <<'PY' || fail "JSON, $ranks ranks"
-import json, sys
+import json, os, sys
 found = json.load(open("rows.json"))
 rows = found["limits"]
 assert found["ranks"] == int(sys.argv[1]) and [r["bytes"] for r in rows] == [64, 8192, 1048576]
 for key in ["copy_us", "triad_us", "zero_copy_us", "unix_us", "tcp_us"] + (["vm_readv_us"] if "vm_readv_us" in rows[0] else []):
-    assert rows[2][key] > rows[0][key] >= 0, key
+    # Ranks that take turns meet when the scheduler lets them, which may cost more than a megabyte's work.
+    turns = key == "zero_copy_us" and found["ranks"] > len(os.sched_getaffinity(0))
+    assert rows[2][key] > (0 if turns else rows[0][key]) >= 0, key
     assert rows[2][key] > 1048576 / 1e6, f"{key}: a megabyte in {rows[2][key]} us"  # a TB/s
 assert all(r["one_way_ns"] > 0 and r["placement"] in ("core", "L3", "host", "busy", "mixed") for r in rows)
 PY
