@@ -177,6 +177,48 @@ static void test_close_orders(void **state)
         }
 }
 
+/* Where in a page the slots of a link begin, which is the same at both ends. */
+static uintptr_t begins_at(const rondo_transport *transport, int from, int to)
+{
+    rondo_bell bell;
+    rondo_link *ends[2];
+    rondo_offer offer, answer;
+    rondo_view views[2];
+    assert_int_equal(rd_bell_open(&bell), RONDO_SUCCESS);
+    rondo_link_spec spec = {.me = from, .peer = to, .slots = SLOTS, .slot_bytes = SLOT_BYTES, .bell = &bell};
+    assert_int_equal(transport->offer(&spec, &ends[0], &offer), RONDO_SUCCESS);
+    spec.me = to;
+    spec.peer = from;
+    assert_int_equal(transport->accept(&spec, &offer, &ends[1], &answer), RONDO_SUCCESS);
+    assert_int_equal(transport->complete(ends[0], &answer), RONDO_SUCCESS);
+    for (int side = 0; side < 2; side++) {
+        assert_int_equal(ends[side]->ops->view(ends[side], &views[side]), RONDO_LINK_OK);
+        ends[side]->ops->close(ends[side]);
+    }
+    rd_bell_close(&bell);
+    assert_int_equal((uintptr_t)views[0].heads % 4096, (uintptr_t)views[1].heads % 4096);
+    return (uintptr_t)views[0].heads % 4096;
+}
+
+/* What one rank reads side by side does not meet in the same lines of the first cache. */
+static void test_slots_apart(void **state)
+{
+    (void)state;
+    enum { RANKS = 16, READER = 5 };
+    for (int k = 0; k < 2; k++) {
+        uintptr_t at[RANKS];
+        for (int from = 0; from < RANKS; from++) {
+            if (from == READER) continue;
+            at[from] = begins_at(kinds[k].transport, from, READER);
+            for (int other = 0; other < from; other++) {
+                if (other == READER) continue;
+                uintptr_t apart = (at[from] - at[other]) % 4096;
+                assert_in_range(apart, 256, 4096 - 256);
+            }
+        }
+    }
+}
+
 static void *commit_and_close(void *argument)
 {
     rondo_link *_Atomic *handed = argument;
@@ -317,7 +359,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spoilt_offers), cmocka_unit_test(test_spoilt_answers), cmocka_unit_test(test_bad_specs),
         cmocka_unit_test(test_close_orders),  cmocka_unit_test(test_loop_offers),    cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_close_while_looking), cmocka_unit_test(test_contradictions),
+        cmocka_unit_test(test_close_while_looking), cmocka_unit_test(test_slots_apart), cmocka_unit_test(test_contradictions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -32,7 +32,7 @@ struct wire_offer {
     uint64_t process[2]; /* random, of the process */
     uint64_t number;
 };
-enum { VERSION = 3, PAGE = 4096 };
+enum { VERSION = 4, PAGE = 4096 };
 
 static struct {
     pthread_mutex_t mutex;
@@ -115,7 +115,7 @@ static rondo_result loop_offer(const rondo_link_spec *spec, rondo_link **sender,
     struct wire_offer wire = {.version = VERSION, .slots = spec->slots, .slot_bytes = spec->slot_bytes};
     const uint64_t no_token[2] = {0};
     rondo_result result;
-    size_t bytes = rd_slots_memory(spec->slots, spec->slot_bytes);
+    size_t bytes = rd_slots_memory(spec);
     struct end *end = calloc(1, sizeof *end);
     struct shared *shared = calloc(1, sizeof *shared);
     /* Whole pages of its own: a GPU's driver makes pages reachable, and each once. */

@@ -50,7 +50,7 @@ rondo_result rd_mapped_make(const rd_mapped_kind *kind, const rondo_link_spec *s
     RD_TRY(add_bell(&made, spec->bell));
     char label[64];
     snprintf(label, sizeof label, "rondo link %d>%d", spec->me, spec->peer);
-    end->bytes = rd_slots_memory(laid.slots, laid.slot_bytes);
+    end->bytes = rd_slots_memory(&laid);
     rondo_result result = rd_shared_create(label, end->bytes, &end->memory, &made.fds[RD_MAPPED_MEMORY]);
     if (result != RONDO_SUCCESS) {
         rd_offer_close(&made);
@@ -101,7 +101,7 @@ rondo_result rd_mapped_accept(const rd_mapped_kind *kind, const rondo_link_spec 
     rondo_link_spec laid = layout(kind, spec);
     rondo_result result = check_offer(kind, spec, offer, &wire);
     if (result != RONDO_SUCCESS) goto close_offer;
-    end->bytes = rd_slots_memory(laid.slots, laid.slot_bytes);
+    end->bytes = rd_slots_memory(&laid);
     if ((result = map_offer(spec, &wire, offer->fds[RD_MAPPED_MEMORY], end)) != RONDO_SUCCESS) goto close_offer;
     close(offer->fds[RD_MAPPED_MEMORY]);
     owned.fd_count = RD_MAPPED_MEMORY;

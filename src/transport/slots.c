@@ -19,6 +19,13 @@ _Static_assert(sizeof(rd_slots_control) == 64, "the control line is one line");
 
 /* ---- Making one ---- */
 
+/* The same at both ends, and another for each of 16 ranks that send to one. */
+static size_t first_slot(const rondo_link_spec *spec)
+{
+    size_t pair = (size_t)(spec->me ^ spec->peer) - 1;
+    return RD_SLOTS_FIRST + pair % RD_SLOTS_PLACES * (4096 / RD_SLOTS_PLACES);
+}
+
 rondo_result rd_slots_agree(const rondo_link_spec *spec, const char *transport, uint32_t our_version,
                             uint32_t version, uint32_t slots, uint64_t slot_bytes)
 {
@@ -32,16 +39,16 @@ rondo_result rd_slots_agree(const rondo_link_spec *spec, const char *transport, 
     return RONDO_SUCCESS;
 }
 
-size_t rd_slots_memory(uint32_t slots, size_t slot_bytes)
+size_t rd_slots_memory(const rondo_link_spec *spec)
 {
-    return RD_SLOTS_FIRST + slots * (sizeof(rondo_slot) + slot_bytes);
+    return first_slot(spec) + spec->slots * (sizeof(rondo_slot) + spec->slot_bytes);
 }
 
 void rd_slots_prepare(void *memory, const rondo_link_spec *spec, const uint64_t token[2])
 {
     rd_slots_control *control = memory;
     *control = (rd_slots_control){.token = {token[0], token[1]}, .slot_bytes = spec->slot_bytes, .slots = spec->slots};
-    unsigned char *base = (unsigned char *)memory + RD_SLOTS_FIRST;
+    unsigned char *base = (unsigned char *)memory + first_slot(spec);
     for (uint32_t i = 0; i < spec->slots; i++)
         *(rondo_slot *)(base + i * (sizeof(rondo_slot) + spec->slot_bytes)) = (rondo_slot){0};
 }
@@ -54,7 +61,7 @@ void rd_slots_init(rd_slots *end, void *memory, const rondo_link_spec *spec, int
                  .slots = spec->slots,
                  .slot_bytes = spec->slot_bytes,
                  .peer = spec->peer},
-        .base = (unsigned char *)memory + RD_SLOTS_FIRST,
+        .base = (unsigned char *)memory + first_slot(spec),
         .stride = sizeof(rondo_slot) + spec->slot_bytes,
         .mask = spec->slots - 1,
         .watched = side == RD_SENDER ? offsetof(rondo_slot, freed) : offsetof(rondo_slot, filled),

@@ -30,6 +30,9 @@ typedef struct rd_slots_control {
  * a hash of addresses): 5 to 15 % of an all-reduce of 16 KiB to 4 MiB, and where the hashes meet several times as long.
  */
 #define RD_SLOTS_FIRST (2048 - sizeof(rondo_slot))
+/* A rank reads the slots of all that send to it side by side, and writes to them. At one distance from a page's begin,
+ * the lines of 16 of them would share 8 ways of the first cache: so each link's slots lie further on by some of these. */
+#define RD_SLOTS_PLACES 16
 
 /* One end. */
 typedef struct rd_slots {
@@ -52,7 +55,7 @@ typedef struct rd_slots {
 rondo_result rd_slots_agree(const rondo_link_spec *spec, const char *transport, uint32_t our_version,
                             uint32_t version, uint32_t slots, uint64_t slot_bytes);
 /* Bytes of memory for it, control line included. */
-size_t rd_slots_memory(uint32_t slots, size_t slot_bytes);
+size_t rd_slots_memory(const rondo_link_spec *spec);
 /* Fills in control and heads of memory that is zero or new; done once, by the sender. */
 void rd_slots_prepare(void *memory, const rondo_link_spec *spec, const uint64_t token[2]);
 /* Fills in an end. The ringer is nobody's yet. */
