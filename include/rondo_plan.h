@@ -77,7 +77,8 @@
  * Floating-point sums depend on their order. Here it is fixed: chunk c is added along the ring from the rank after its
  * owner to the owner, always from the left, ((x[c+1] + x[c+2]) + ...) + x[c]. Every element is summed once, along one
  * chain of ranks, and copied from there: all ranks end with the same bits and a run repeats them. Another N, count or
- * ring moves elements to other chunks, and so may change the last bits.
+ * ring moves elements to other chunks, and so may change the last bits. (RONDO_NUMERICS=strict has every element added
+ * in the order of ranks instead: by a chain to the last rank and one back, or by flat plans, whose owners have all terms.)
  *
  * Types narrower than float32 would lose digits if each hop rounded. In a *wide* plan partial sums travel in float32:
  * from the second step of reduce-scatter on, since the first sends a rank's own term as it is, and until the owner

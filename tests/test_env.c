@@ -223,14 +223,13 @@ static void debug_silences(void **state)
     assert_true(s.settings.timeout_s == 600);
 }
 
-static void no_strict_yet(void **state)
+static void every_way_of_adding(void **state)
 {
     (void)state;
-    struct seen s = load((const char *const[]){"RONDO_NUMERICS=STRICT", NULL}, NULL, 1);
-    assert_int_equal(s.result, RONDO_INVALID_ARGUMENT);
-    assert_contains(s.error, "RONDO_NUMERICS is strict");
-    assert_contains(s.error, "auto, accurate, fast");
-    assert_true(s.settings.timeout_s == 0); /* untouched */
+    assert_int_equal(LOAD("RONDO_NUMERICS=fast").settings.numerics, RD_NUMERICS_FAST);
+    struct seen s = LOAD("RONDO_NUMERICS=STRICT");
+    assert_int_equal(s.settings.numerics, RD_NUMERICS_STRICT);
+    assert_string_equal(s.warnings, "");
 }
 
 static void config_fields(void **state)
@@ -426,7 +425,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults),      cmocka_unit_test(environment_values), cmocka_unit_test(bad_values),
-        cmocka_unit_test(unknown_names), cmocka_unit_test(debug_silences),     cmocka_unit_test(no_strict_yet),
+        cmocka_unit_test(unknown_names), cmocka_unit_test(debug_silences),     cmocka_unit_test(every_way_of_adding),
         cmocka_unit_test(config_fields), cmocka_unit_test(bad_config),         cmocka_unit_test(config_sizes),
         cmocka_unit_test(nearest),       cmocka_unit_test(table_for_people),   cmocka_unit_test(empty_is_unset),
         cmocka_unit_test(suggestions),

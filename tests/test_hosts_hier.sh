@@ -75,6 +75,14 @@ echo "4 MB on 2 hosts of 4 ranks, 400 Mbit/s: ring $ring us, as it chooses $chos
 # A sanitizer's time is the processor's, not the network's.
 [ $hosts_slow != 1 ] || [ $((chosen * 115)) -lt $((ring * 100)) ]; say $? "400 Mbit/s: the hierarchy is faster than the ring by 15 % at least"
 
+# Case 12 across hosts, whose ranks lie one after the other, and in turns
+strict=$hosts_build/tests/test_case_12
+for where in "a:2 b:2" "a:1 b:1 a:1 b:1"; do
+    # shellcheck disable=SC2086 # words
+    RONDO_NUMERICS=strict job $where -- "$strict"; say $? "strict sums, $where"
+    [ "$(cat "$tmp"/rank.* | grep -c '^all right$')" = 4 ]; say $? "... on all ranks"
+done
+
 # A host that vanishes
 export RONDO_TIMEOUT=3
 RONDO_ALGO=hier job_start a:2 b:2 -- "$verify" -c 300007 -r 1000000

@@ -89,6 +89,40 @@ static void without_devices_it_is_the_order_of_places(void **state)
     rd_rings_free(&rings);
 }
 
+/* ... unless they shall go by rank: past what is nearer, with the cards of each channel where every host is one stretch of
+ * ranks, and without where the ring comes back to a host. */
+static void by_rank_it_is_the_order_of_ranks(void **state)
+{
+    (void)state;
+    enum { N = 10 }; /* on five hosts, of which an order of their own would be sought */
+    rd_place places[N];
+    static rd_around around[N];
+    rd_rings rings;
+    for (int scattered = 0; scattered < 2; scattered++) {
+        for (int r = 0; r < N; r++) {
+            int host = scattered ? r % 5 : r / 2;
+            places[r] = bound_to(host, r % 2, r);
+            around[r] = (rd_around){.gpu = RD_NO_GPU, .nics = 2};
+            for (int k = 0; k < 2; k++)
+                around[r].nic[k] = card(k ? "eth1" : "eth0", host % 2 ? 25000 : 10000, 100 + (uint64_t)k, RD_LINK_PCI_HOST);
+        }
+        rd_told told = {.ranks = N, .places = places, .around = around, .by_rank = true};
+        assert_int_equal(rd_rings_make(&rings, &told, 2), RONDO_SUCCESS);
+        for (int i = 0; i < 2 * N; i++) {
+            const rd_hop *hop = &rings.hops[i];
+            assert_int_equal(hop->from, i % N);
+            assert_int_equal(hop->to, (i + 1) % N);
+            bool leaves = places[hop->from].host != places[hop->to].host;
+            assert_int_equal(hop->nic, leaves && !scattered ? i / N : -1);
+        }
+        rd_rings_free(&rings);
+    }
+    for (int r = 0; r < 8; r++) places[r] = bound_to(0, r % 2, r);
+    assert_int_equal(rd_rings_make(&rings, &(rd_told){.ranks = 8, .places = places, .by_rank = true}, 0), RONDO_SUCCESS);
+    for (int i = 0; i < 8; i++) assert_int_equal(rings.hops[i].from, i);
+    rd_rings_free(&rings);
+}
+
 /* Two cards a host, one at each package. Each ring enters and leaves by its own, beside the rank that is near it. */
 static void each_ring_has_its_rail(void **state)
 {
@@ -293,6 +327,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(without_devices_it_is_the_order_of_places),
+        cmocka_unit_test(by_rank_it_is_the_order_of_ranks),
         cmocka_unit_test(each_ring_has_its_rail),
         cmocka_unit_test(cards_that_do_not_serve_are_left_out),
         cmocka_unit_test(one_ring_takes_the_nearest_of_equal_cards),

@@ -442,9 +442,6 @@ rondo_result rd_settings_load(rd_settings *settings, const rondo_config *config)
     for (int i = 0; i < SETTINGS; i++)
         if (bad[i]) warn_bad(&rd_setting_table[i], bad[i], &s);
     warn_all_unknown();
-    if (s.numerics == RD_NUMERICS_STRICT)
-        return rd_fail(RONDO_INVALID_ARGUMENT,
-                       "RONDO_NUMERICS is strict, which does not exist yet; valid: auto, accurate, fast");
     *settings = s;
     return RONDO_SUCCESS;
 }

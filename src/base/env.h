@@ -32,8 +32,9 @@
             "all-reduce algorithm; auto: flat where all ranks share a host, exchange up to 4 KiB sent (32 where they take "    \
             "turns), on several hosts hier (hierarchical) where a model says that it is faster, else ring")               \
     SETTING(numerics, "RONDO_NUMERICS", CHOICE, "auto", 0, 0, "auto|accurate|fast|strict",                            \
-            "how floats of 8 and 16 bits are summed: accurate, in float32 along the whole way; fast, rounded at each hop of " \
-            "a ring; auto: fast where some rank uses a GPU, else accurate; strict is refused so far")                 \
+            "how floats are summed: accurate, those of 8 and 16 bits in float32 along the whole way; fast, rounded at " \
+            "each hop of a ring; auto: fast where some rank uses a GPU, else accurate; strict: accurate, and every "   \
+            "element in the order of ranks, so that its bits depend on the terms alone (slower)")                     \
     SETTING(cpu, "RONDO_CPU", CHOICE, "auto", 0, 0, "auto|portable|avx2|avx512",                                      \
             "instructions of the reduction kernels; avx512: with VBMI; the bits are the same")                                           \
     SETTING(channels, "RONDO_CHANNELS", NUMBER, "0", 0, 8, NULL,                                                      \

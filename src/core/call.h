@@ -127,6 +127,20 @@ rondo_result rd_prepare_messages(rondo_comm *comm, const rd_call *calls, int cou
 /* Then the links of those that this rank sends. Waits for peers. */
 rondo_result rd_link_messages(rondo_comm *comm, int messages);
 
+/* comm->op for what comes after it (comm->spread), as a part of the same call. */
+rondo_result rd_prepare_spread(rondo_comm *comm);
+/* comm->together holds so many bytes. The call is named where there is no memory. */
+rondo_result rd_room_together(rondo_comm *comm, const rd_call *call, size_t bytes);
+
+/* ---- strict.c ---- */
+
+/* Every element of its result is added in the order of ranks: it is asked for, and it would show. */
+bool rd_is_strict(const rondo_comm *comm, const rd_call *call);
+/* Only where comm->strict. *first is what is to be done for a call: itself, or what strict sums begin with. */
+rondo_result rd_strict_first(rondo_comm *comm, const rd_call *call, rd_call *first);
+/* After the last of it: this rank's part of the result to where it belongs. */
+rondo_result rd_strict_take(rondo_comm *comm, const rd_call *call);
+
 /* ---- task.c ---- */
 
 void rd_task_init(rd_task *task, rondo_comm *comm, const rd_call *calls, int count);

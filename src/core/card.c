@@ -151,7 +151,7 @@ rondo_result rd_cards_agree(rondo_comm *comm, const rd_card *cards)
             return differ("RONDO_ALGO (0 auto, 1 ring, 2 flat, 3 exchange, 4 hier)", r, (long)card->algo, (long)mine->algo,
                           comm->rank);
         if (card->numerics != mine->numerics)
-            return differ("RONDO_NUMERICS (0 auto, 1 accurate, 2 fast)", r, (long)card->numerics,
+            return differ("RONDO_NUMERICS (0 auto, 1 accurate, 2 fast, 3 strict)", r, (long)card->numerics,
                           (long)mine->numerics, comm->rank);
         RD_TRY(check_range(r, card));
         if (card->slice_bytes < least.slice_bytes) least.slice_bytes = card->slice_bytes;
@@ -263,7 +263,7 @@ rondo_result rd_cards_order_rings(rondo_comm *comm, rd_table *table, rd_card *ca
     if (!one_host || gpus) result = rd_cards_around(cards, places, n, &around);
     if (result == RONDO_SUCCESS && gpus) result = rd_cards_ways(comm, table, cards, around, deadline);
     if (result == RONDO_SUCCESS) result = rd_cards_rails(comm, table, cards, places, one_host ? NULL : around, deadline);
-    rd_told told = {.ranks = n, .places = places, .around = around};
+    rd_told told = {.ranks = n, .places = places, .around = around, .by_rank = comm->strict};
     if (result == RONDO_SUCCESS) result = rd_rings_make(&rings, &told, comm->wiring.channels);
     if (result == RONDO_SUCCESS) {
         take_rings(comm, cards, around, &rings, near);

@@ -126,6 +126,7 @@ struct rondo_comm {
     bool cuda;                /* somebody in this process uses GPUs: pointers are looked at */
     bool on_gpus;             /* some rank of this communicator uses one */
     bool fast;                /* partial sums of narrow types are rounded to the type at each hop of a ring */
+    bool strict;              /* every element's terms are added in the order of ranks, which is the ring's */
     rd_staging stage[RD_LANES];
 
     rd_member *member;
@@ -154,12 +155,15 @@ struct rondo_comm {
     rd_course courses[RD_MAX_CHANNELS];
     rd_op op;                                                 /* the collective in progress */
     rd_shape shape;                                           /* of op */
+    rd_call spread;                                           /* strict.c: what follows op; its count may be 0 */
+    bool spreads;                                             /* ... it does */
     rd_links links;                                           /* beyond the ring */
     rd_op messages;                                           /* the sends and receives in progress */
     rd_transfer *transfers[RD_LANES];                         /* of messages, of op */
     int transfer_room[RD_LANES];
-    unsigned char *fused; /* where small all-reduces lie one after the other, to run as one */
-    size_t fused_room;
+    unsigned char *together; /* where small all-reduces lie one after the other, to run as one; or what a strict sum has
+                                beyond what its rank asked for */
+    size_t together_room;
     rd_scaled *scaled;                   /* operators made at run time */
     rd_room scaled_here, scaled_on_gpu;  /* for a message that one of them scales */
     rd_outgrown scaled_outgrown;         /* of the latter */
@@ -184,6 +188,12 @@ static inline void rd_task_take_ticket(rd_task *task)
 static inline bool rd_task_is_next(const rd_task *task)
 {
     return atomic_load_explicit(&task->comm->line.turn, memory_order_acquire) == task->ticket;
+}
+
+/* All its ranks share a host, and all-reduces go straight to whom they concern. */
+static inline bool rd_is_flat(const rondo_comm *comm)
+{
+    return comm->wiring.flat_out && !comm->on_gpus;
 }
 
 /* ---- comm.c ---- */

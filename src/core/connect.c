@@ -252,6 +252,7 @@ rondo_result rd_comm_connect(rondo_comm *comm, rd_table *table, const rd_contact
     rd_connecting c = {.comm = comm, .deadline = deadline};
     rd_contact *contacts = calloc(n, sizeof *contacts);
     rondo_result result = RONDO_SUCCESS;
+    comm->strict = comm->settings.numerics == RD_NUMERICS_STRICT && n > 2; /* of two terms either comes first */
     c.cards = calloc(n, sizeof *c.cards);
     c.unix_ok = calloc(n, sizeof *c.unix_ok);
     if (!contacts || !c.cards || !c.unix_ok) {

@@ -10,6 +10,7 @@
  *   broadcast, reduce              (N-1) a + B b          slices follow one another along the ring
  *   gather, scatter, all-to-all    a + (N-1) B b          one rank has a part for each of the others, or from them
  *   messages of a group            a + max(sent, received) b
+ *   strict sums (strict.c)         the whole message's all-reduce, or 2 ((N-1) a + B b) of it along the ring and back
  */
 #include "core/comm.h"
 
@@ -31,6 +32,14 @@ static double collective_time(rondo_collective collective, double n, double byte
     return 0;
 }
 
+static double call_time(const rondo_comm *comm, const rd_call *call, double bytes, double a, double b)
+{
+    if (!rd_is_strict(comm, call)) return collective_time(call->collective, comm->size, bytes, a, b);
+    double whole = bytes * (double)rd_call_parts(comm, call);
+    if (rd_is_flat(comm)) return collective_time(RONDO_COLL_ALL_REDUCE, comm->size, whole, a, b);
+    return 2 * collective_time(RONDO_COLL_REDUCE, comm->size, whole, a, b);
+}
+
 /* Its collectives run one after the other, its messages beside them. */
 double rd_estimate(const rondo_comm *comm, const rd_call *calls, int count)
 {
@@ -46,7 +55,7 @@ double rd_estimate(const rondo_comm *comm, const rd_call *calls, int count)
         else if (call->kind == RD_KIND_RECV)
             received += bytes;
         else
-            collectives += collective_time(call->collective, comm->size, bytes, a, b);
+            collectives += call_time(comm, call, bytes, a, b);
     }
     double beside = messages ? a + (sent > received ? sent : received) * b : 0;
     return collectives > beside ? collectives : beside;

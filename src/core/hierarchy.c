@@ -100,6 +100,10 @@ rondo_result rd_hierarchy_open(rondo_comm *comm, const rd_card *cards, const rd_
         snprintf(why, sizeof why, "rank %d uses a GPU, whose sums are made on the flat ring", r);
         local = 0;
     }
+    if (comm->strict && local >= 2) {
+        snprintf(why, sizeof why, "RONDO_NUMERICS=strict adds in the order of ranks");
+        local = 0;
+    }
     if (local >= 2) return make(comm, begin, local, near);
     if (asked || begin >= 0) say_why_not(comm, why);
     return RONDO_SUCCESS;

@@ -57,7 +57,7 @@ static rondo_algo algorithm(const rondo_comm *comm, rondo_collective collective,
     if (collective >= RONDO_COLL_GATHER) return RONDO_ALGO_PEERS;
     if (collective != RONDO_COLL_ALL_REDUCE) return RONDO_ALGO_RING;
     if (comm->hierarchy && !comm->on_gpus && bytes <= comm->hierarchy->most) return RONDO_ALGO_HIER;
-    if (!comm->wiring.flat_out || comm->on_gpus) return exchanges_by_ring(comm, bytes) ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_RING;
+    if (!rd_is_flat(comm)) return exchanges_by_ring(comm, bytes) ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_RING;
     size_t most = comm->crowded ? EXCHANGE_TURNS : EXCHANGE_MOST;
     bool brief = comm->settings.algo == RD_ALGO_EXCHANGE || bytes * (size_t)(comm->size - 1) <= most;
     return brief && bytes <= comm->wiring.flat_bytes && comm->settings.algo != RD_ALGO_FLAT ? RONDO_ALGO_EXCHANGE : RONDO_ALGO_FLAT;
@@ -106,6 +106,7 @@ static bool fits_launch(const rondo_comm *comm, const rd_call *call)
 {
     size_t sends, receives;
     if (call->kind != RD_KIND_COLLECTIVE || call->collective > RONDO_COLL_REDUCE || call->scaled) return false;
+    if (rd_is_strict(comm, call)) return false;
     rd_call_ranges(comm, call, &sends, &receives);
     return (!sends || call->send_on_gpu) && (!receives || call->recv_on_gpu);
 }
@@ -140,19 +141,24 @@ static size_t bytes_of(const rd_call *calls, int count)
     return bytes;
 }
 
+rondo_result rd_room_together(rondo_comm *comm, const rd_call *call, size_t bytes)
+{
+    if (bytes <= comm->together_room) return RONDO_SUCCESS;
+    unsigned char *room = realloc(comm->together, bytes);
+    if (!room) return rd_fail_errno("%s: no memory for %zu bytes", call->name, bytes);
+    comm->together = room;
+    comm->together_room = bytes;
+    return RONDO_SUCCESS;
+}
+
 /* Lays the terms of several calls one after the other. */
 static rondo_result fuse(rondo_comm *comm, const rd_call *calls, int count)
 {
-    size_t bytes = bytes_of(calls, count), at = 0;
-    if (bytes > comm->fused_room) {
-        unsigned char *room = realloc(comm->fused, bytes);
-        if (!room) return rd_fail_errno("no memory for %zu bytes of %d all-reduces that run as one", bytes, count);
-        comm->fused = room;
-        comm->fused_room = bytes;
-    }
+    size_t at = 0;
+    RD_TRY(rd_room_together(comm, calls, bytes_of(calls, count)));
     for (int i = 0; i < count; i++) {
         size_t part = bytes_of(&calls[i], 1);
-        memcpy(comm->fused + at, calls[i].send, part);
+        memcpy(comm->together + at, calls[i].send, part);
         at += part;
     }
     return RONDO_SUCCESS;
@@ -163,7 +169,7 @@ void rd_unfuse(rondo_comm *comm, const rd_call *calls, int count)
     size_t at = 0;
     for (int i = 0; i < count; i++) {
         size_t part = bytes_of(&calls[i], 1);
-        memcpy(calls[i].recv, comm->fused + at, part);
+        memcpy(calls[i].recv, comm->together + at, part);
         at += part;
     }
 }
@@ -252,6 +258,7 @@ RD_APART rondo_result take_shape(rondo_comm *comm, const rd_call *call)
     RD_TRY(make_plan(comm, call));
     op->wiring = &comm->wiring;
     op->trace = comm->trace;
+    op->in_rank_order = rd_is_strict(comm, call);
     op->buffers.input_whole = c != RONDO_COLL_ALL_GATHER && c != RONDO_COLL_GATHER;
     op->buffers.output_whole = c != RONDO_COLL_REDUCE_SCATTER && c != RONDO_COLL_REDUCE && c != RONDO_COLL_SCATTER;
     comm->shape = (rd_shape){
@@ -266,19 +273,38 @@ RD_APART rondo_result take_shape(rondo_comm *comm, const rd_call *call)
     return RONDO_SUCCESS;
 }
 
-/* comm->op for `call`, which is what the `count` calls come to. */
-RD_HOT rondo_result prepare(rondo_comm *comm, const rd_call *call, const rd_call *calls, int count)
+RD_HOT rondo_result set_op(rondo_comm *comm, const rd_call *call, uint64_t number, uint64_t signature)
 {
     rd_op *op = &comm->op;
-    uint64_t number = comm->calls + 1;
-    comm->calls += (uint64_t)count;
     if (!is_shape(&comm->shape, call)) RD_TRY(take_shape(comm, call));
     op->buffers.input = call->send;
     op->buffers.output = comm->shape.keeps ? call->recv : NULL;
     if (comm->device) RD_TRY(rd_place_call(comm, call));
-    op->signature = signature_of(number, calls, count);
+    op->signature = signature;
     if (comm->trace) rd_trace_call(comm->trace, number, &op->plan, call->dtype, call->op, comm->wiring.channels);
     return op->plan.algo == RONDO_ALGO_PEERS ? set_transfers(comm, op) : RONDO_SUCCESS;
+}
+
+RD_APART rondo_result set_strict_op(rondo_comm *comm, const rd_call *call, uint64_t number, uint64_t signature)
+{
+    rd_call first;
+    RD_TRY(rd_strict_first(comm, call, &first));
+    return set_op(comm, &first, number, signature);
+}
+
+/* comm->op for `call`, which is what the `count` calls come to. */
+RD_HOT rondo_result prepare(rondo_comm *comm, const rd_call *call, const rd_call *calls, int count)
+{
+    uint64_t number = comm->calls + 1, signature = signature_of(number, calls, count);
+    comm->calls += (uint64_t)count;
+    if (comm->strict) return set_strict_op(comm, call, number, signature);
+    return set_op(comm, call, number, signature);
+}
+
+rondo_result rd_prepare_spread(rondo_comm *comm)
+{
+    comm->spreads = false;
+    return set_op(comm, &comm->spread, comm->calls, mix(comm->op.signature, comm->op.signature));
 }
 
 /* Several calls, or one that is scaled first. */
@@ -289,7 +315,7 @@ RD_APART rondo_result prepare_as_one(rondo_comm *comm, const rd_call *calls, int
         RD_TRY(rd_scaled_terms(comm, calls, &as_one));
     } else {
         RD_TRY(fuse(comm, calls, count));
-        as_one.send = as_one.recv = comm->fused;
+        as_one.send = as_one.recv = comm->together;
         as_one.count = bytes_of(calls, count) / rd_dtype_bytes(calls->dtype);
     }
     return prepare(comm, &as_one, calls, count);

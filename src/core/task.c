@@ -242,6 +242,22 @@ static bool awaits_links(const rd_op *op)
     return op->by == RD_BY_PEERS && op->peers.unlinked;
 }
 
+/* An operation is done. */
+RD_APART rd_progress go_on_strictly(rd_task *task)
+{
+    rondo_comm *comm = task->comm;
+    bool more = comm->spreads;
+    if (more && comm->trace) rd_trace_end(comm->trace, RONDO_SUCCESS);
+    rondo_result result = more ? rd_prepare_spread(comm) : rd_strict_take(comm, task->calls + task->at);
+    if (result != RONDO_SUCCESS) {
+        fail(task, result);
+        return RD_FAILED;
+    }
+    if (!more) return RD_DONE;
+    rd_op_start(&comm->op);
+    return RD_MOVED;
+}
+
 static rd_progress advance_collectives(rd_task *task)
 {
     rondo_comm *comm = task->comm;
@@ -255,8 +271,9 @@ static rd_progress advance_collectives(rd_task *task)
     rd_progress progress = rd_op_advance(&comm->op);
     if (begins && is_short(comm, task->calls + task->at, task->fused)) rd_record_time(comm->recorder, task->entry);
     if (progress != RD_DONE) return progress;
-    if (task->fused > 1 && !is_launch(task)) rd_unfuse(comm, task->calls + task->at, task->fused);
     if (comm->device) rd_place_back(comm, RD_LANE_COLLECTIVES);
+    if (comm->strict && (progress = go_on_strictly(task)) != RD_DONE) return progress;
+    if (task->fused > 1 && !is_launch(task)) rd_unfuse(comm, task->calls + task->at, task->fused);
     rd_member_completed(comm->member, comm->calls);
     end_running(task, RONDO_SUCCESS);
     task->at += task->fused;

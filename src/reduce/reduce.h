@@ -66,6 +66,12 @@ typedef struct rd_reduction {
  * that this machine lacks. */
 rondo_result rd_reduction_init(rd_reduction *reduction, rondo_dtype type, rondo_op op, int ranks, int level);
 
+/* The bits of a result of n terms tell in which order they were taken. */
+static inline bool rd_order_shows(rondo_dtype type, rondo_op op, int n)
+{
+    return n > 2 && type > RONDO_UINT64 && op != RONDO_MAX && op != RONDO_MIN;
+}
+
 /* For partial sums that are rounded to the type after each pass: then averages of every float type are scaled before they
  * are added, since in the type they might overflow. */
 void rd_reduction_in_type(rd_reduction *reduction);

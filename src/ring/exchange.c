@@ -4,7 +4,8 @@
  * them all adds them up. One pass out, one wait, one pass in.
  *
  * Each chunk is added in the order that its owner would take, so the bits are those of flat and ring. Where the order
- * cannot show, which is for two ranks and for integers, minima and maxima, one pass does all chunks.
+ * cannot show, which is for two ranks and for integers, minima and maxima, or is that of the ranks for all chunks, one
+ * pass does all of them.
  */
 #include "ring/exec.h"
 
@@ -54,13 +55,6 @@ static rondo_link_result collect(rd_op *op)
     return RONDO_LINK_OK;
 }
 
-static bool order_shows(const rd_op *op)
-{
-    const rd_reduction *reduction = op->reduction;
-    bool integer = reduction->type <= RONDO_UINT64;
-    return op->plan.size > 2 && !integer && reduction->op != RONDO_MAX && reduction->op != RONDO_MIN;
-}
-
 /* Adds `part`, its terms in the order of the chunk whose owner stands `ahead` positions further on the ring: the term
  * of the rank `ahead + 1` positions on comes first. Terms lie in the order of positions after this rank's; the last,
  * this rank's own. From WRITTEN_BACK_LEAST on what is read in a slot is also written there: see RONDO_LINK_TOUCH. */
@@ -88,8 +82,9 @@ static void add_up(rd_op *op, rondo_range part, int32_t ahead)
 static void add_up_all(rd_op *op)
 {
     rondo_range whole = {0, op->plan.count};
-    if (!order_shows(op)) {
-        add_up(op, whole, 0);
+    bool order_shows = rd_order_shows(op->reduction->type, op->reduction->op, op->plan.size);
+    if (op->in_rank_order || !order_shows) {
+        add_up(op, whole, op->in_rank_order ? op->plan.size - 1 - op->plan.position : 0);
         return;
     }
     for (int32_t ahead = 0; ahead < op->plan.size; ahead++) {

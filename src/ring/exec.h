@@ -207,6 +207,8 @@ typedef struct rd_op {
     const rd_stage *stage; /* of a stage of one; else NULL */
     rd_engine *engine; /* carries out the passes, on links that all have slots; NULL: the caller, at once */
     enum rd_executor by; /* who carries out the plan */
+    bool in_rank_order;  /* flat, exchange: every element's terms are added by position on the ring, from 0 on; else in the
+                            ring's order from after the owner of its chunk */
     size_t slice_elements;
     int block;
     rd_flow flow[RD_MAX_CHANNELS];

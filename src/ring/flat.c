@@ -3,8 +3,8 @@
  * flat.c - the flat all-reduce over links between all ranks of a host that have slots and RETURN.
  *
  *   publish    for every peer: my term of the peer's chunk goes into a slot of the link to it
- *   reduce     my chunk: all terms are read where they lie, in ring order, my own last; the sum is written to my
- *              output and back into every slot it was read from
+ *   reduce     my chunk: all terms are read where they lie, in ring order, my own last (or in the order of ranks); the
+ *              sum is written to my output and back into every slot it was read from
  *   collect    for every peer: the slot that I published to it now holds the sum of its chunk; copy it out
  *
  * Where a link can reach the user's memory (RONDO_LINK_DIRECT; rondo_mem_alloc on one host, anything in one process),
@@ -169,12 +169,17 @@ static rondo_link_result add_up(rd_op *op, rondo_range part)
     rd_pass_begin(&pass, part.count, peers + 1);
     pass.outputs = peers + 1;
     pass.finish = true;
-    for (int32_t s = 0; s < peers; s++) {
-        pass.source[s] = flat->peer_in[s] ? flat->peer_in[s] + at : flat->arrived[s];
+    pass.output[0] = rd_op_output(op, op->plan.rank, part);
+    /* Step s brings the term of the rank s + 1 positions on; this rank's own is the last of that row. */
+    int32_t s = op->in_rank_order ? peers - op->plan.position : 0;
+    for (int32_t k = 0; k <= peers; k++, s = s == peers ? 0 : s + 1) {
+        if (s == peers) {
+            pass.source[k] = rd_op_input(op, op->plan.rank, part);
+            continue;
+        }
+        pass.source[k] = flat->peer_in[s] ? flat->peer_in[s] + at : flat->arrived[s];
         pass.output[s + 1] = flat->peer_in[s] ? flat->peer_out[s] + at : flat->arrived[s];
     }
-    pass.source[peers] = rd_op_input(op, op->plan.rank, part);
-    pass.output[0] = rd_op_output(op, op->plan.rank, part);
     rondo_link_result r = enter_all(op, peers);
     if (r != RONDO_LINK_OK) return r;
     rd_reduce(op->reduction, &pass);

@@ -63,6 +63,7 @@ typedef struct rd_told {
     const rd_place *places;  /* with their hosts' numbers */
     const rd_around *around; /* NULL: nobody has told */
     const rd_link *links; /* [a * ranks + b]: within a host, instead of what follows from those; NULL: as it follows */
+    bool by_rank; /* all rings shall go from rank to rank, whatever that costs */
 } rd_told;
 
 /* channels: how many rings, 1 to RD_MAX_RINGS; 0: as many as the links are good for. Free with rd_rings_free. */

@@ -14,6 +14,8 @@
  * Caches, switches and PCIe are shared by all pairs, and another order would not relieve them. Rings share a message
  * evenly, so k of them carry k times what the most divided link leaves to each: on direct links there are as many rings
  * as make the most of that, between hosts as many as there are fast cards.
+ *
+ * Where the rings shall go by rank, hosts and ways through them are taken as they come; cards are chosen all the same.
  */
 #include "base/status.h"
 #include "topo/nics.h"
@@ -124,7 +126,7 @@ static rondo_result order_hosts(maker *m)
     if (!m->round || !m->out || !m->in)
         return rd_fail(RONDO_SYSTEM_ERROR, "no memory for a ring of %d hosts", m->hosts);
     for (int h = 0; h < m->hosts; h++) m->round[h] = h;
-    if (!m->around || m->hosts < 4) return RONDO_SUCCESS; /* up to three there is but one ring */
+    if (!m->around || m->hosts < 4 || m->told->by_rank) return RONDO_SUCCESS; /* up to three there is but one ring */
     uint32_t *cost = calloc(n * n, sizeof *cost);
     if (!cost) return rd_fail(RONDO_SYSTEM_ERROR, "no memory for the ways between %d hosts", m->hosts);
     for (size_t a = 0; a < n; a++)
@@ -206,6 +208,10 @@ static rondo_result way_through(maker *m, const host *h, int in, int out)
     }
     forget(&m->last);
     m->last = now;
+    if (m->told->by_rank) {
+        for (int i = 0; i < h->count; i++) now.order[i] = i;
+        return RONDO_SUCCESS;
+    }
     if (m->hosts == 1)
         result = rd_ring_order(now.cost, h->count, now.order);
     else
@@ -230,6 +236,14 @@ static rondo_result count_users(const maker *m, host *h)
 }
 
 /* ---- One ring ---- */
+
+/* A ring by rank that comes to some host more than once leaves it by no card that was chosen. */
+static bool is_by_rank(const int32_t *order, int n)
+{
+    for (int i = 0; i < n; i++)
+        if (order[i] != i) return false;
+    return true;
+}
 
 /* Rank 0 first. */
 static void rotate(rd_hop *hops, const int32_t *order, int n)
@@ -257,11 +271,13 @@ static rondo_result make_ring(maker *m, rd_hop *hops)
         for (int k = 0; k < h->count; k++) order[at++] = h->ranks[m->last.order[k]];
         leave[order[at - 1]] = i; /* from here the ring goes on from the i-th host */
     }
+    bool scattered = m->told->by_rank && !is_by_rank(order, m->ranks);
+    for (int i = 0; i < m->ranks && scattered; i++) order[i] = i;
     rotate(hops, order, m->ranks);
     for (int i = 0; i < m->ranks; i++) {
         rd_hop *hop = &hops[i];
         hop->link = rd_told_link(m->told, hop->from, hop->to);
-        if (m->hosts == 1 || m->places[hop->from].host == m->places[hop->to].host) continue;
+        if (m->hosts == 1 || m->places[hop->from].host == m->places[hop->to].host || scattered) continue;
         int position = leave[hop->from];
         hop->nic = m->out[position];
         hop->nic_there = m->in[(position + 1) % m->hosts];
