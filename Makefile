@@ -160,7 +160,7 @@ $(BUILD)/bench/gpu: $(call object,$(wildcard bench/gpu/*.c)) $(BUILD)/librondo.a
 	$(call say,LD,$@)$(CC) $(LDFLAGS) -o $@ $^ -ldl $(LIBS)
 
 # This test sees every call that a socket link makes.
-LDFLAGS_test_link_tcp = -Wl,--wrap=sendmsg,--wrap=recvmsg
+LDFLAGS_test_link_tcp = -Wl,--wrap=sendmsg,--wrap=recvmsg,--wrap=send,--wrap=recv
 LDFLAGS_test_exec_tcp = $(LDFLAGS_test_link_tcp)
 
 # Tests may look inside: they link the static library.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * test_link_tcp.c - what only a socket link does. sendmsg and recvmsg are wrapped (by the linker), so that the test
- * sees every call: where its parts lie, how long they are, and what happens when it moves little or nothing.
+ * test_link_tcp.c - what only a socket link does. What moves bytes is wrapped (by the linker), so that the test sees
+ * every call: where its parts lie, how long they are, and what happens when it moves little or nothing.
  */
 #include "link_kit.h"
 
@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { HEADER = 32, MAGIC = 0x524e0002, LARGE = 256 * 1024 };
+enum { HEADER = 32, LETTER = 2048, MAGIC = 0x524e0002, LARGE = 256 * 1024 };
 
 /* ---- Wrapped calls ---- */
 
@@ -31,8 +31,10 @@ ssize_t __real_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t __real_recvmsg(int fd, struct msghdr *message, int flags);
 ssize_t __wrap_sendmsg(int fd, const struct msghdr *message, int flags);
 ssize_t __wrap_recvmsg(int fd, struct msghdr *message, int flags);
+ssize_t __wrap_send(int fd, const void *from, size_t bytes, int flags);
+ssize_t __wrap_recv(int fd, void *to, size_t bytes, int flags);
 
-/* A part is payload in the caller's memory, or (a rest of) a header. */
+/* A part is payload in the caller's memory, or (a rest of) a header, or of one with a short payload. */
 static void look(const struct msghdr *message)
 {
     size_t payload = 0;
@@ -40,7 +42,7 @@ static void look(const struct msghdr *message)
         const unsigned char *at = message->msg_iov[i].iov_base;
         size_t length = message->msg_iov[i].iov_len;
         if (at >= watch.memory && at + length <= watch.memory + watch.bytes) payload += length;
-        else if (length > HEADER) watch.strayed++;
+        else if (length > HEADER + LETTER) watch.strayed++;
     }
     watch.too_long += payload > LARGE;
     watch.calls++;
@@ -82,6 +84,19 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *message, int flags)
     ssize_t moved = __real_recvmsg(fd, &less, flags);
     watch.again += moved < 0;
     return moved;
+}
+
+/* One piece, seen like a list of one. */
+ssize_t __wrap_send(int fd, const void *from, size_t bytes, int flags)
+{
+    struct iovec one = {(void *)(uintptr_t)from, bytes};
+    return __wrap_sendmsg(fd, &(struct msghdr){.msg_iov = &one, .msg_iovlen = 1}, flags);
+}
+
+ssize_t __wrap_recv(int fd, void *to, size_t bytes, int flags)
+{
+    struct iovec one = {to, bytes};
+    return __wrap_recvmsg(fd, &(struct msghdr){.msg_iov = &one, .msg_iovlen = 1}, flags);
 }
 
 /* ---- Tests ---- */
@@ -126,13 +141,15 @@ static void flow(const struct link_kind *kind, size_t slot_bytes, uint64_t total
     memset(&watch, 0, sizeof watch);
 }
 
-/* No copy is made: every payload byte goes from and to the caller's memory. */
+/* No copy is made: every byte of more than LETTER goes from and to the caller's memory. */
 static void test_payload_in_place(void **state)
 {
     (void)state;
     flow(&one, LARGE, 300);
     flow(&three, LARGE, 300);
     flow(&one, 64, 3000);
+    flow(&one, LETTER, 1000);
+    flow(&three, LETTER + 64, 1000);
 }
 
 static void test_large_slots(void **state)

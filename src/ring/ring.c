@@ -405,8 +405,9 @@ static rondo_link_result open_edge(rd_op *op, rd_flow *flow, bool take)
 
 /* ---- progress ---- */
 
-/* Links without slots move bytes only when polled. First the sends: what they free is room for receives. A closed end is
- * no failure while what it brought suffices. */
+/* Links without slots move bytes only when polled. First the sends: what they free is room for receives; and before the
+ * first send receives are posted, but not asked for, which takes a system call that somebody would wait for. A closed
+ * end is no failure while what it brought suffices. */
 static rondo_link_result poll_links(rd_op *op, rd_flow *flow)
 {
     rondo_link *in = flow->in->link, *out = flow->out->link;
@@ -417,8 +418,10 @@ static rondo_link_result poll_links(rd_op *op, rd_flow *flow)
         if (r != RONDO_LINK_OK && flow->out_done < flow->out->used) return r;
     }
     if (POLLED(flow->in)) {
+        bool sends_first = flow->blocked == RD_FREE && flow->steps[0].send_to >= 0;
         r = post_receives(op, flow);
         flow->blocked = RD_NEEDS_IN;
+        if (sends_first) return r <= RONDO_LINK_AGAIN ? RONDO_LINK_OK : r;
         if (r <= RONDO_LINK_AGAIN && flow->posted > flow->applied) r = in->ops->poll(in, &flow->in_count);
         if (r > RONDO_LINK_AGAIN && flow->in_count <= flow->in->used) return r;
     }

@@ -10,6 +10,9 @@
  * The receiver asks for header and payload at once, and so may have stored the payload of a slice that it then finds
  * to be another one. That costs nothing: a mismatch ends the link, and memory that was posted and not counted holds
  * nothing that anyone may rely on. Asking for the header alone would cost a system call for each slice.
+ *
+ * A short payload is copied to lie right behind its header, as a letter: one piece, which send and recv move, and they
+ * take less than sendmsg and recvmsg, which look at a list first.
  */
 #include "base/status.h"
 #include "transport/transport.h"
@@ -30,6 +33,7 @@
 enum { VERSION = 2, MAGIC = 0x524e0000 | VERSION }; /* "RN" */
 enum { SENDS = 8, RECVS = 4, QUEUE = 8, SOCKETS = 8 };
 enum { PIECE = 256 * 1024 }; /* payload of one system call: with more, one direction starves the other */
+enum { LETTER = 2048 };      /* a hop takes 0.4 us less of 8, which is more than two copies take */
 
 /* 24 bytes of it are needed. The kernel lays what is sent into pages of its own, from their start when nothing is under
  * way, so that the payload of the first slice lies one header into a page, and the user's memory, when it is malloc's,
@@ -40,11 +44,12 @@ struct header {
     uint32_t bytes, magic; /* all little-endian */
     uint64_t unused;
 };
-_Static_assert(sizeof(struct header) == 32, "the header has no padding");
+_Static_assert(sizeof(struct header) == 32, "the header has no padding, and none follows it in a frame");
 
 /* A slice that was handed to send or recv. */
 struct frame {
     struct header header;
+    unsigned char letter[LETTER];
     unsigned char *payload;
     size_t bytes;
     size_t moved; /* of header and payload */
@@ -75,6 +80,7 @@ struct end {
 
 static struct frame *frame_of(struct end *end, uint64_t slice) { return &end->frames[slice % QUEUE]; }
 static size_t frame_size(const struct frame *frame) { return sizeof frame->header + frame->bytes; }
+static bool is_letter(const struct frame *frame) { return frame->bytes > 0 && frame->bytes <= LETTER; }
 
 static void broken(struct end *end, struct wire *wire, const char *what, int error)
 {
@@ -91,6 +97,11 @@ static size_t gather(struct end *end, const struct wire *wire, struct iovec *iov
     for (uint64_t slice = wire->next; slice < end->posted && room; slice += (uint64_t)end->sockets) {
         struct frame *frame = frame_of(end, slice);
         size_t moved = frame->moved;
+        if (is_letter(frame)) {
+            iov[n++] = (struct iovec){(char *)frame + moved, frame_size(frame) - moved};
+            total += frame_size(frame) - moved;
+            continue;
+        }
         if (moved < sizeof frame->header) {
             iov[n++] = (struct iovec){(char *)&frame->header + moved, sizeof frame->header - moved};
             total += sizeof frame->header - moved;
@@ -134,6 +145,7 @@ static void mark_off(struct end *end, struct wire *wire, size_t moved)
             !is_expected(end, wire, frame, wire->next))
             return;
         if (part < left) return;
+        if (end->side == RD_RECEIVER && is_letter(frame)) memcpy(frame->payload, frame->letter, frame->bytes);
         wire->next += (uint64_t)end->sockets;
     }
 }
@@ -149,14 +161,21 @@ static void not_moved(struct end *end, struct wire *wire, ssize_t result, int er
     else wire->ended = RONDO_LINK_CLOSED;
 }
 
+static ssize_t move_places(int side, int fd, struct iovec *iov, size_t places)
+{
+    struct msghdr message = {.msg_iov = iov, .msg_iovlen = places};
+    if (side == RD_SENDER)
+        return places == 1 ? send(fd, iov->iov_base, iov->iov_len, MSG_NOSIGNAL | MSG_DONTWAIT)
+                           : sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    return places == 1 ? recv(fd, iov->iov_base, iov->iov_len, MSG_DONTWAIT) : recvmsg(fd, &message, MSG_DONTWAIT);
+}
+
 /* One system call for this socket. */
 static void move(struct end *end, struct wire *wire)
 {
     struct iovec iov[2 * QUEUE];
-    struct msghdr message = {.msg_iov = iov};
-    size_t asked = gather(end, wire, iov, &message.msg_iovlen);
-    ssize_t moved = end->side == RD_SENDER ? sendmsg(wire->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT)
-                                           : recvmsg(wire->fd, &message, MSG_DONTWAIT);
+    size_t places, asked = gather(end, wire, iov, &places);
+    ssize_t moved = move_places(end->side, wire->fd, iov, places);
     int error = errno;
     wire->blocked = moved < 0 || (size_t)moved < asked;
     if (moved > 0) mark_off(end, wire, (size_t)moved);
@@ -195,6 +214,7 @@ static rondo_link_result tcp_send(rondo_link *link, const void *from, size_t byt
     uint64_t slice = end->posted;
     struct frame *frame = post(end, bytes, signature);
     frame->payload = (unsigned char *)(uintptr_t)from; /* only read */
+    if (is_letter(frame)) memcpy(frame->letter, from, bytes);
     frame->header = (struct header){htole64(signature), htole64(slice), htole32((uint32_t)bytes), htole32(MAGIC), 0};
     link->bytes_sent += bytes;
     struct wire *wire = &end->wires[slice % (uint64_t)end->sockets];
