@@ -78,6 +78,11 @@ rows_and_columns() {
         'all(abs(x["busbw_GBps"] - 4 / 3 * x["algbw_GBps"]) < 1e-3 * x["busbw_GBps"] for x in r)'
     bench -e 64 --no-limits --no-check --no-pin; status 0 "without limits"
     check "without limits" 'all(x["limit_us"] is None and x["wrong"] is None for x in r)'
+    local cpus; cpus=$(nproc)
+    if [ "$cpus" -gt 1 ] && [ "$cpus" -le 8 ]; then
+        bench -n $((2 * cpus)) -e 64 --no-limits; status 0 "two on each"; prints 'ranks bound to processors ([0-9]+), .*\b\1\b' "two on each"
+        bench -n $((cpus + 1)) -e 64 --no-limits; status 0 "an uneven rest"; ! grep -q 'ranks bound' out || fail "an uneven rest is bound"
+    fi
     bench -n 1 -e 64; status 0 "one rank"
     check "one rank" 'all(x["placement"] == "one" and x["busbw_GBps"] == 0 for x in r)'
     bench -e 64 -b 64 --algo flat; check "flat asked for" 'r[0]["algorithm"] == "flat"'

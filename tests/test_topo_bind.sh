@@ -32,6 +32,11 @@ here() {
     [ "$(sort out)" = "[0] $last
 [1] $last" ] || fail "only what this process may use" out err
     RONDO_DEBUG=INFO go -n 1 -- true; grep -qE 'not bound to processors; --bind (numa|l3|core) gives' err || fail "what is suggested" err
+    RONDO_DEBUG=INFO go -n $((2 * cores)) -- true
+    [ "$cores" = 1 ] || grep -q 'not bound to processors; --bind core has as many take turns on each' err ||
+        fail "what is suggested to two on each core" err
+    RONDO_DEBUG=INFO go -n $((2 * cores + 1)) -- true
+    [ "$cores" = 1 ] || ! grep -q 'not bound' err || fail "what is suggested where some core would have more" err
     RONDO_DEBUG=INFO go -n 1 --bind none -- true; [ ! -s err ] || fail "none on purpose" err
     go -n 1 -- true; [ ! -s err ] || fail "not asked for" err
     RONDO_DEBUG=INFO go -n 2 -- "${rondo%/*}/examples/verify" -c 10

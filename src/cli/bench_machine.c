@@ -54,11 +54,14 @@ bool rd_bench_is_first(void)
     return number_of("RANK", "OMPI_COMM_WORLD_RANK") <= 0;
 }
 
+/* Where ranks take turns on processors, only if as many can on each: the scheduler shares an uneven rest out in time. */
 void rd_bench_pin_to(int rank, int ranks)
 {
     cpu_set_t allowed;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) || CPU_COUNT(&allowed) < ranks) return;
-    int cpu = choose_cpu(&allowed, rank);
+    if (sched_getaffinity(0, sizeof allowed, &allowed)) return;
+    int cpus = CPU_COUNT(&allowed);
+    if (ranks > cpus && ranks % cpus) return;
+    int cpu = choose_cpu(&allowed, rank % cpus);
     if (cpu < 0) return;
     CPU_ZERO(&allowed);
     CPU_SET(cpu, &allowed);

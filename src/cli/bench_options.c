@@ -42,7 +42,7 @@ static const char help[] =
     "      --device WHAT       host (default); cuda: buffers in GPU memory, ranks take the host's GPUs in turn\n"
     "      --misalign N        put the buffers N elements off their alignment\n"
     "      --no-limits         do not measure what the machine allows\n"
-    "      --no-pin            do not bind ranks to processors\n"
+    "      --no-pin            do not bind ranks to processors (else: where as many can on each)\n"
     "      --json FILE         write the results as JSON, too\n"
     "      --startup           measure how long ranks take to start, instead; rondo bench --startup --help\n"
     "  -h, --help              this text\n"

@@ -275,7 +275,7 @@ int rd_bind_plan(rd_bindings *bindings, const char *how, int ranks, bool explain
     return status;
 }
 
-const char *rd_bind_suggest(int ranks)
+const char *rd_bind_suggest(int ranks, bool *each_its_own)
 {
     static const int order[] = {2, 1, 0}; /* the largest first: a rank may have threads */
     const rd_machine *machine = rd_machine_here();
@@ -284,6 +284,9 @@ const char *rd_bind_suggest(int ranks)
     int32_t *parts = machine && read_units(machine, &u) ? calloc((size_t)u.count, sizeof *parts) : NULL;
     for (int i = 0; i < 3 && parts && !word; i++)
         if (list_parts(&u, order[i], parts) >= ranks) word = kinds[order[i]].word;
+    int cores = parts ? list_parts(&u, 0, parts) : 0;
+    *each_its_own = word;
+    if (!word && cores > 1 && ranks % cores == 0) word = kinds[0].word;
     free(parts);
     free(u.of);
     return word;

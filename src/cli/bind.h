@@ -24,8 +24,9 @@ void rd_bindings_free(rd_bindings *bindings);
 /* The calling thread from now on; false + errno. */
 bool rd_bind_here(const rd_bindings *bindings, int rank);
 
-/* The --bind that gives each rank as much as there is one of for each: "numa", "l3", "core"; NULL: none does. */
-const char *rd_bind_suggest(int ranks);
+/* The --bind that gives each rank as much as there is one of for each: "numa", "l3", "core"; else, if as many ranks can
+ * take turns on each core, "core"; NULL: neither. */
+const char *rd_bind_suggest(int ranks, bool *each_its_own);
 
 /* Adds a number to a list of ranges: "0-3,8". *last: -2 at first. */
 void rd_cpulist_add(char *text, size_t room, int number, int *last);

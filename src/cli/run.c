@@ -223,11 +223,12 @@ static int bind_and_watch(const rd_run_options *options)
     rd_run_options bound = *options;
     rd_bindings bindings = {0};
     const char *debug = rd_env("RONDO_DEBUG"), *better;
-    bool explain = debug && (strcmp(debug, "INFO") == 0 || strcmp(debug, "TRACE") == 0);
+    bool each_its_own, explain = debug && (strcmp(debug, "INFO") == 0 || strcmp(debug, "TRACE") == 0);
     int status = options->bind ? rd_bind_plan(&bindings, options->bind, options->workers, explain) : 0;
     if (options->bind) bound.bindings = &bindings;
-    else if (explain && !options->bind_given && (better = rd_bind_suggest(options->workers)))
-        fprintf(stderr, "rondo run: ranks are not bound to processors; --bind %s gives each its own\n", better);
+    else if (explain && !options->bind_given && (better = rd_bind_suggest(options->workers, &each_its_own)))
+        fprintf(stderr, "rondo run: ranks are not bound to processors; --bind %s %s\n", better,
+                each_its_own ? "gives each its own" : "has as many take turns on each");
     if (!status) status = rd_watch(&bound);
     rd_bindings_free(&bindings);
     return status;
