@@ -301,11 +301,11 @@ def main():
     goals = report.goals_of(measured)
     print("\n" + "\n".join(report.shown(goals)))
     if set(measured) == set(PARTS) and arguments.most == 64 * MIB:
-        text = report.results(measured, goals, versions, commands, time.time() - begin)
+        plots = plot.write(os.path.join(here, ".."), measured)
+        text = report.results(measured, goals, plots, versions, commands, time.time() - begin)
         report.write(os.path.join(here, "..", "RESULTS.md"), text)
         report.write(os.path.join(here, "..", "..", "README.md"), report.readme(measured))
-        plot.write(os.path.join(here, "..", "peers.svg"), measured["shm"])
-        print("\nwritten: bench/RESULTS.md, bench/peers.svg, README.md")
+        print("\nwritten: bench/RESULTS.md, README.md, " + ", ".join(f"bench/{name}" for name in plots.values()))
     return 1 if any(row.wrong for rows in measured.values() for row in rows) else 0
 
 

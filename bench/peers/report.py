@@ -317,7 +317,11 @@ def machine():
     return f"{model}, {os.cpu_count()} processors, Linux {platform.release()}, {release}"
 
 
-def results(measured, goals, versions, commands, seconds):
+def picture(plots, part):
+    return ["", f"![times of the others over Rondo's]({plots[part]})"] if part in plots else []
+
+
+def results(measured, goals, plots, versions, commands, seconds):
     """The text for RESULTS.md."""
     missed = sum(v != "met" for *_, v in goals)
     lost = {}
@@ -331,15 +335,18 @@ def results(measured, goals, versions, commands, seconds):
            f"Command: `make bench-peers` ({seconds:.0f} s). Load average at the end: {os.getloadavg()[0]:.1f}.",
            "Blocks that were not counted: " + (", ".join(f"{n} {w}" for w, n in lost.items()) or "none") + ".", "",
            "### Shared memory: 2 ranks, float32 sum, in place, private memory (malloc, 4 KiB pages), buffers rewritten"]
-    out += shm_tables(measured["shm"]) + ["", "![times of the others over Rondo's](peers.svg)", ""]
-    out += ["### The same, out of place"] + buffer_table(measured["out"])
+    out += shm_tables(measured["shm"]) + picture(plots, "shm")
+    out += ["", "### The same, out of place"] + buffer_table(measured["out"]) + picture(plots, "out")
     out += ["", "### The same, in place, in 2 MiB pages (madvise)"] + buffer_table(measured["huge"])
+    out += picture(plots, "huge")
     out += ["", "### The same, in place: where buffers begin, modulo 64 (µs)"] + align_table(measured["align"])
     out += ["", "### TCP: the same over loopback"] + tcp_tables(measured["tcp"])
+    out += picture(plots, "tcp")
     out += ["", "### Narrow floats, 2 ranks, shared memory, in place: the same bytes' time over a float32 sum's"]
     out += type_table(measured["types"])
     out += ["", "### Ring and flat, and more ranks than cores (µs)"] + crowd_table(measured["crowd"])
     out += ["", "### 4 and 8 ranks, which take turns on the processors (µs)"] + many_table(measured["many"])
+    out += picture(plots, "many")
     out += ["", f"### Goals: {len(goals) - missed} of {len(goals)} met", ""]
     out += table(["goal", "size", "placement", "measured", "at most", ""],
                  [[text, size, where, f"{value:.2f}", f"{most:g}", v] for text, size, where, value, most, v in goals])
