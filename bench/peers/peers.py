@@ -30,7 +30,7 @@ ALIGN_SIZES = [4 * KIB, 64 * KIB, MIB, 64 * MIB]
 GOOD_BLOCKS, MOST_ROUNDS = 7, 30
 BLOCK_S, LEAST_CALLS, MOST_CALLS = 0.02, 5, 300
 ANSWER_S = 120
-SIZE_S = 10  # after so long fewer blocks must do, and after twice as long what there is
+SIZE_S = 7  # after so long fewer blocks must do, and after twice as long what there is
 
 
 class Program:
