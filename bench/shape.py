@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""shape.py BUILD [RUNS] - no step in the size of a message costs more than it should: `rondo bench` from 8 B to 256 MiB,
-each size twice the one before, RUNS (3) times; of all runs the least median of each size and placement.
+"""shape.py BUILD [RUNS] - no step in the size of a message costs more than it should: `rondo bench` from 8 B to 256
+MiB, each size twice the one before, RUNS (3) times; of all runs the least median of each size and placement.
 
-A step may cost 2.6 times the one before, or 1.3 times what the zero-copy bound itself grows by there. Prints all steps, and
-exits with 1 if one costs more.
+A step may cost 2.6 times the one before, or 1.3 times what the zero-copy bound itself grows by there. Prints all steps,
+and exits with 1 if one costs more.
 """
 import json
 import subprocess
@@ -44,7 +44,8 @@ def main():
             allowed = max(STEP, OVER_BOUND * limit / limit_before if limit_before else 0)
             step = time / before
             steps.append((step / allowed, f"to {size} B, {place}, {step:.2f} of {allowed:.2f} allowed"))
-            print(f"| {size} | {place} | {time:.2f} | {step:.2f} | {allowed:.2f} | {'TOO STEEP' if step > allowed else ''} |")
+            verdict = "TOO STEEP" if step > allowed else ""
+            print(f"| {size} | {place} | {time:.2f} | {step:.2f} | {allowed:.2f} | {verdict} |")
     if not steps:
         raise SystemExit("shape: no two sizes were measured in one placement")
     steep = sum(part > 1 for part, _ in steps)
