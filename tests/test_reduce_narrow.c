@@ -131,14 +131,15 @@ static void any_float32_narrows(void **state)
     }
 }
 
-/* Elements of a and of b, reduced at every level. */
-static void check_pairs(rondo_dtype type, rondo_op op, int ranks, const void *a, const void *b)
+/* Elements of a, of b and, unless it is NULL, of c, reduced at every level. */
+static void check_terms(rondo_dtype type, rondo_op op, int ranks, const void *a, const void *b, const void *c)
 {
     static uint16_t out[PATTERNS], wanted[PATTERNS];
     size_t bytes = rd_dtype_bytes(type);
-    rd_pass pass = {.count = PATTERNS, .sources = 2, .outputs = 1, .finish = true, .source = {a, b}, .output = {out}};
+    rd_pass pass = {
+        .count = PATTERNS, .sources = c ? 3 : 2, .outputs = 1, .finish = true, .source = {a, b, c}, .output = {out}};
     for (size_t i = 0; i < PATTERNS; i++) {
-        uint64_t term[2] = {read_bits(a, i, bytes), read_bits(b, i, bytes)};
+        uint64_t term[3] = {read_bits(a, i, bytes), read_bits(b, i, bytes), c ? read_bits(c, i, bytes) : 0};
         write_bits(wanted, i, bytes, expected(type, op, ranks, &pass, term));
     }
     FOR_EACH_LEVEL(level)
@@ -146,10 +147,11 @@ static void check_pairs(rondo_dtype type, rondo_op op, int ranks, const void *a,
         run(type, op, ranks, level, &pass);
         for (size_t i = 0; i < PATTERNS; i++)
             if (read_bits(out, i, bytes) != read_bits(wanted, i, bytes))
-                fail_msg("%s %s of %d, %s: %llx and %llx give %llx, not %llx", rd_dtype_name(type), rd_op_name(op),
-                         ranks, rd_cpu_level_name(level), (unsigned long long)read_bits(a, i, bytes),
-                         (unsigned long long)read_bits(b, i, bytes), (unsigned long long)read_bits(out, i, bytes),
-                         (unsigned long long)read_bits(wanted, i, bytes));
+                fail_msg("%s %s of %d, %s: %llx, %llx and %llx give %llx, not %llx", rd_dtype_name(type),
+                         rd_op_name(op), ranks, rd_cpu_level_name(level), (unsigned long long)read_bits(a, i, bytes),
+                         (unsigned long long)read_bits(b, i, bytes),
+                         (unsigned long long)(c ? read_bits(c, i, bytes) : 0),
+                         (unsigned long long)read_bits(out, i, bytes), (unsigned long long)read_bits(wanted, i, bytes));
     }
 }
 
@@ -174,7 +176,24 @@ static void every_pair_of_float8(void **state)
             for (size_t i = 0; i < PATTERNS; i++)
                 if (rarity(type, ranks, (uint8_t)i, (uint8_t)(i >> 8)) == rare)
                     a[n] = (uint8_t)i, b[n++] = (uint8_t)(i >> 8);
-        check_pairs(type, op, ranks, a, b);
+        check_terms(type, op, ranks, a, b, NULL);
+    }
+}
+
+/* Every pair of finite ones and a third: the smallest number, so that sums lie as near as can be to what is divided to
+ * the middle between two results; others, among them one in the middle; NaN. */
+static void every_pair_of_float8_and_a_third(void **state)
+{
+    (void)state;
+    static const int ranks[] = {2, 3, 4, 5, 6, 7, 8, 9, 11, 13, 64, 100, 4096, 4097};
+    static uint8_t a[PATTERNS], b[PATTERNS], c[PATTERNS];
+    for (rondo_dtype type = RONDO_FLOAT8E4M3; type <= RONDO_FLOAT8E5M2; type++) {
+        const uint8_t thirds[] = {0x01, 0x81, 0x02, 0x05, 0x3b, 0xba, 0x79, 0x7f};
+        for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++)
+            for (size_t t = 0; t < sizeof thirds; t++) {
+                for (size_t i = 0; i < PATTERNS; i++) a[i] = (uint8_t)i, b[i] = (uint8_t)(i >> 8), c[i] = thirds[t];
+                check_terms(type, ranks[r] == 2 ? RONDO_SUM : RONDO_AVG, ranks[r], a, b, c);
+            }
     }
 }
 
@@ -193,7 +212,7 @@ static void every_16_bits_beside_others(void **state)
         for (size_t o = 0; o <= sizeof others / sizeof *others; o++) {
             for (size_t i = 0; i < PATTERNS; i++)
                 b[i] = o < sizeof others / sizeof *others ? others[o] : (uint16_t)random_bits();
-            check_pairs(type, op, op == RONDO_AVG ? 2 + (int)o % 2 : 2, a, b);
+            check_terms(type, op, op == RONDO_AVG ? 2 + (int)o % 2 : 2, a, b, NULL);
         }
     }
 }
@@ -239,6 +258,7 @@ int main(void)
         cmocka_unit_test(the_middle_between_neighbours_rounds_to_even),
         cmocka_unit_test(any_float32_narrows),
         cmocka_unit_test(every_pair_of_float8),
+        cmocka_unit_test(every_pair_of_float8_and_a_third),
         cmocka_unit_test(every_16_bits_beside_others),
         cmocka_unit_test(sums_are_rounded_once),
         cmocka_unit_test(float8_saturates),

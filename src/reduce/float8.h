@@ -12,6 +12,14 @@
  * but products and quotients would lose bits, and processors that slow down for subnormals do so for these, not for
  * sums. Infinities and NaN have no such form: a step that meets one takes the way of float16.
  *
+ * Quotients of aligned sums without a division, and without a product that is subnormal or has a subnormal factor: a
+ * sum's magnitude s is lifted by C, a power of two of at least n * 2^-126; (s + C) r, where r is a little more than 1/n,
+ * is a normal number, and C r is taken away from it. So a quotient comes out up to 12 units of its last place too large,
+ * never too small. That is enough to round it to a float8. If it is the middle between two results it lies less than 16
+ * units above that, and it alone: s and n times the middle are multiples of the same number, unless s uses its last 5
+ * bits, and so another quotient is at least 16 units away. If s uses them, which takes terms that are 2^19 times as large
+ * as others, the step takes the way of float16. This holds up to RD_MOST_QUOTIENT.
+ *
  * Rounding twice. To take a float32 to 16 bits first, by truncation, all bits below the last of these that matters are
  * joined into it: whether the rest was more or less than half, or just half, stays visible.
  *
@@ -30,21 +38,22 @@ struct rd_float8 {
     uint16_t largest, infinity, nan; /* bytes; infinity: the largest that a maximum may be */
     float half_scale;                /* of a float16 so made */
     uint8_t bias, one_more[8];       /* of products: product8.h */
+    const struct rd_constants8 *fixed;
 };
 /* clang-format off */
 static const struct rd_float8 e4m3 = {3, 7, 4, 0x7e, 0x7e, 0x7f, 0x1p-8f, 7 << 3,
-                                      {0, 0x70, 0x78, 0x7c, 0x3e, 0x3e, 0x0e, 0}};
-static const struct rd_float8 e5m2 = {2, 8, 5, 0x7b, 0x7c, 0x7e, 1, 15 << 2, {0, 0x04, 0x02, 0}};
+                                      {0, 0x70, 0x78, 0x7c, 0x3e, 0x3e, 0x0e, 0}, &rd_constants_e4m3};
+static const struct rd_float8 e5m2 = {2, 8, 5, 0x7b, 0x7c, 0x7e, 1, 15 << 2, {0, 0x04, 0x02, 0}, &rd_constants_e5m2};
 /* clang-format on */
 
-RD_INLINE bool any_above(v_uint8 magnitude, uint16_t limit)
+RD_INLINE bool any_above(v_uint8 magnitude, v_uint8 limit)
 {
 #if RD_VECTOR_BYTES == 64
-    return _mm512_cmpgt_epi8_mask((__m512i)magnitude, _mm512_set1_epi8((char)limit)) != 0;
+    return _mm512_cmpgt_epi8_mask((__m512i)magnitude, (__m512i)limit) != 0;
 #elif RD_VECTOR_BYTES == 32
-    return _mm256_movemask_epi8(_mm256_cmpgt_epi8((__m256i)magnitude, _mm256_set1_epi8((char)limit))) != 0;
+    return _mm256_movemask_epi8(_mm256_cmpgt_epi8((__m256i)magnitude, (__m256i)limit)) != 0;
 #else
-    return any_bit((v_uint64)((v_int8)magnitude > (int8_t)limit));
+    return any_bit((v_uint64)((v_int8)magnitude > (v_int8)limit));
 #endif
 }
 
@@ -103,7 +112,8 @@ RD_INLINE void load_float8(const unsigned char *from, v_float32 to[4], struct rd
     v_uint8 bytes = load_vector(from);
     v_uint16 even, odd;
     spread(bytes, type.half_place, &even, &odd);
-    if (__builtin_expect(any_above(bytes & 0x7f, type.largest), 0)) { /* infinities and NaN get all exponent bits */
+    if (__builtin_expect(any_above(bytes & 0x7f, RD_FIXED(uint8, type.fixed->largest)), 0)) {
+        /* infinities and NaN get all exponent bits */
         v_int16 largest = (v_int16){0} + (int16_t)(type.largest << type.half_place);
         even |= (v_uint16)((v_int16)(even & 0x7fff) > largest) & RD_HALF_INFINITY;
         odd |= (v_uint16)((v_int16)(odd & 0x7fff) > largest) & RD_HALF_INFINITY;
@@ -123,11 +133,19 @@ RD_INLINE void pack_float8(const v_float32 from[4], v_uint8 to[4], struct rd_flo
 /* Lanes 0 and 2: every other even element, 1 and 3: of the odd ones. */
 RD_INLINE void load_aligned(const unsigned char *from, v_float32 to[4], struct rd_float8 type)
 {
-    v_uint16 half[2];
-    spread(load_vector(from), type.aligned_place, &half[0], &half[1]);
+    v_uint16 half[2], keep = RD_FIXED(uint16, type.fixed->keep);
+    v_uint8 bytes = load_vector(from);
+#if RD_VECTOR_BYTES > 16
+    half[0] =
+        (v_uint16)RD_X86(maddubs_epi16)((rd_x86_integer)RD_FIXED(uint16, type.fixed->factor), (rd_x86_integer)bytes);
+#else
+    half[0] = even_bytes(bytes, type.aligned_place);
+#endif
+    half[1] = (v_uint16)((v_int16)bytes >> (8 - type.aligned_place));
     for (int i = 0; i < 2; i++) {
+        half[i] &= keep;
         to[i] = (v_float32)((v_uint32)half[i] << 16);
-        to[i + 2] = (v_float32)((v_uint32)half[i] & 0xffff0000);
+        to[i + 2] = (v_float32)((v_uint32)half[i] & RD_FIXED(uint32, rd_constants.upper32));
     }
 }
 /* The half of a rounded sum. Up to twice the smallest normal number a magnitude is how many times the smallest of all
@@ -135,36 +153,100 @@ RD_INLINE void load_aligned(const unsigned char *from, v_float32 to[4], struct r
  * right, even where the former is that of the last four bits only, as looked up. */
 RD_INLINE v_uint8 halve(v_uint8 magnitude, struct rd_float8 type)
 {
-    uint8_t exponent = (uint8_t)(1 << type.fraction_bits);
 #if RD_VECTOR_BYTES == 32
     const v_uint64 halves = {0x0403020202010000, 0x0807060606050404, 0x0403020202010000, 0x0807060606050404};
     return max_uint8((v_uint8)_mm256_shuffle_epi8((__m256i)halves, (__m256i)magnitude),
-                     (v_uint8)_mm256_subs_epu8((__m256i)magnitude, (__m256i)((v_uint8){0} + exponent)));
+                     (v_uint8)_mm256_subs_epu8((__m256i)magnitude, (__m256i)RD_FIXED(uint8, type.fixed->unit)));
 #else
+    uint8_t exponent = (uint8_t)(1 << type.fraction_bits);
     v_uint8 half = (v_uint8)((v_uint16)magnitude >> 1) & 0x7f, less = max_uint8(magnitude, (v_uint8){0} + exponent);
     return max_uint8(half + (magnitude & half & 1), less - exponent);
 #endif
 }
 
-/* Of the magnitude, which may be above the largest, the upper byte of 16 bits is kept and the lower one rounds it. What
- * is below those 16 bits can only decide a sum of more than two: one of two is then the middle between two results or
- * differs from it by more (tests/test_reduce_narrow.c has every pair). */
-RD_INLINE void pack_aligned(const v_float32 from[4], v_uint8 to[4], struct rd_float8 type, bool two, bool halved)
+/* By what sums are divided so; those of two terms, which are rounded by fewer bits, by less. */
+#define RD_MOST_QUOTIENT        4096
+#define RD_MOST_QUOTIENT_OF_TWO 10
+enum rd_division { RD_AS_IT_IS, RD_HALVED, RD_DIVIDED };
+
+RD_INLINE struct rd_quotient rd_quotient_of(int n)
 {
-    v_uint16 sign[2], magnitude[2];
+    float lift = 0x1p-126f, factor = (float)((1 + 0x3p-23) / n);
+    for (int power = 1; power < n; power *= 2) lift *= 2;
+    const v_float32 none = {0};
+    return (struct rd_quotient){none + lift, none + factor, none + (lift * factor - 0x1p-148f)};
+}
+
+/* Magnitudes of quotients, a little too large. false: rounded as they are they might be wrong. */
+RD_INLINE bool divide_aligned(const v_float32 sum[4], v_float32 to[4], struct rd_quotient by, bool two)
+{
+    v_uint32 used = {0};
+    for (int i = 0; i < 4; i++) {
+        used |= (v_uint32)sum[i];
+        v_float32 magnitude = (v_float32)((v_uint32)sum[i] & RD_FIXED(uint32, rd_constants.magnitude32));
+        to[i] = (magnitude + by.lift) * by.factor - by.drop;
+    }
+    return two || !any_bit_of(used, RD_FIXED(uint32, rd_constants.last_bits32));
+}
+
+/* Of the magnitude, which may be above the largest, the upper byte of 16 bits is kept and the lower one rounds it. What
+ * is below those 16 bits, joined into one, can only decide a sum of more than two: one of two is then the middle
+ * between two results or differs from it by more, and so is its quotient by a small number (tests/test_reduce_narrow.c
+ * has every pair). */
+struct rd_rounding {
+    bool two, halved;
+    const uint16_t *near; /* what is so little above the middle is the middle; NULL: nothing */
+};
+RD_INLINE void pack_aligned(const v_float32 from[4], v_uint8 sign, v_uint8 to[4], struct rd_float8 type,
+                            struct rd_rounding how)
+{
+    int above = 8 - type.aligned_place;
+    v_uint16 magnitude[2];
     for (int i = 0; i < 2; i++) {
-        v_uint32 low = (v_uint32)join_low_bits(from[i], 8 + type.aligned_place, two),
-                 high = (v_uint32)join_low_bits(from[i + 2], 8 + type.aligned_place, two);
-        sign[i] = upper_halves(low, high);
-        magnitude[i] = alternate(low >> (8 + type.aligned_place), high << (8 - type.aligned_place));
+        v_uint32 low = (v_uint32)from[i], high = (v_uint32)from[i + 2];
+        if (how.two)
+            magnitude[i] = alternate(low >> (16 - above), high << above);
+        else
+            magnitude[i] = upper_halves(low, high) << above | is_above(lower_halves(low, high), how.near);
     }
     v_uint8 kept = alternate_bytes(magnitude[0] >> 8, magnitude[1]);
-    kept = round_up_uint8(kept, alternate_bytes(magnitude[0], magnitude[1] << 8));
-    if (halved) kept = halve(kept, type);
-    v_uint8 largest = {0};
-    largest += (uint8_t)type.largest;
-    kept = min_uint8(kept, largest);
-    to[0] = kept | (alternate_bytes(sign[0] >> 8, sign[1]) & 0x80);
+    kept = round_up_uint8(kept, alternate_bytes(magnitude[0], magnitude[1] << 8), RD_FIXED(uint8, rd_constants.one8));
+    if (how.halved) kept = halve(kept, type);
+    kept = min_uint8(kept, RD_FIXED(uint8, type.fixed->largest));
+    to[0] = kept | sign;
+}
+
+/* The signs of sums in the order of memory: as the sums have them, or as the two terms tell. Those say negative where the
+ * lesser is, and the greater is not, or its magnitude is less, so that they are less than 128 apart. */
+RD_INLINE v_uint8 signs_of_sums(const v_float32 sum[4])
+{
+    v_uint16 even = upper_halves((v_uint32)sum[0], (v_uint32)sum[2]);
+    v_uint16 odd = upper_halves((v_uint32)sum[1], (v_uint32)sum[3]);
+    return alternate_bytes(even >> 8, odd) & RD_FIXED(uint8, rd_constants.sign8);
+}
+RD_INLINE v_uint8 signs_of_two(v_uint8 a, v_uint8 b)
+{
+    v_uint8 lesser = (v_uint8)min_int8((v_int8)a, (v_int8)b), greater = (v_uint8)max_int8((v_int8)a, (v_int8)b);
+    v_uint8 sign = lesser & RD_FIXED(uint8, rd_constants.sign8);
+#if RD_VECTOR_BYTES == 32
+    return (v_uint8)_mm256_andnot_si256((__m256i)(greater - lesser), (__m256i)sign);
+#else
+    return sign & ~(greater - lesser);
+#endif
+}
+
+/* false: as divide_aligned. */
+RD_INLINE bool pack_sum_aligned(const v_float32 sum[4], v_uint8 sign, v_uint8 to[4], struct rd_float8 type, bool two,
+                                enum rd_division division, struct rd_quotient by)
+{
+    v_float32 quotient[4];
+    if (division != RD_DIVIDED)
+        pack_aligned(sum, sign, to, type, (struct rd_rounding){.two = two, .halved = division == RD_HALVED});
+    else if (divide_aligned(sum, quotient, by, two))
+        pack_aligned(quotient, sign, to, type, (struct rd_rounding){.two = two, .near = rd_constants.near16});
+    else
+        return false;
+    return true;
 }
 
 #define RD_FLOAT8(name, type)                                                                                          \
@@ -178,15 +260,16 @@ RD_INLINE void pack_aligned(const v_float32 from[4], v_uint8 to[4], struct rd_fl
     }                                                                                                                  \
     RD_INLINE bool special_##name(v_uint8 magnitude)                                                                   \
     {                                                                                                                  \
-        return any_above(magnitude, type.largest);                                                                     \
+        return any_above(magnitude, RD_FIXED(uint8, type.fixed->largest));                                             \
     }                                                                                                                  \
     RD_INLINE void pack_##name(const v_float32 from[4], v_uint8 to[4], bool exact)                                     \
     {                                                                                                                  \
         pack_float8(from, to, type, exact);                                                                            \
     }                                                                                                                  \
-    RD_INLINE void pack_aligned_##name(const v_float32 from[4], v_uint8 to[4], bool two, bool halved)                  \
+    RD_INLINE bool pack_aligned_##name(const v_float32 sum[4], v_uint8 sign, v_uint8 to[4], bool two,                  \
+                                       enum rd_division division, struct rd_quotient by)                               \
     {                                                                                                                  \
-        pack_aligned(from, to, type, two, halved);                                                                     \
+        return pack_sum_aligned(sum, sign, to, type, two, division, by);                                               \
     }
 RD_FLOAT8(float8e4m3, e4m3)
 RD_FLOAT8(float8e5m2, e5m2)

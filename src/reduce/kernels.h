@@ -3,7 +3,7 @@
  * kernels.h - all kernels of one level: included by kernels_LEVEL.c, with RD_KERNELS, the name of its table, and
  * RD_VECTOR_BYTES.
  *
- * Reading order: vector.h, native.h, order.h, narrow.h, float8.h, product8.h, sum8.h, pass.h.
+ * Reading order: constants.h, vector.h, native.h, order.h, narrow.h, float8.h, product8.h, sum8.h, pass.h.
  */
 #include "reduce/order.h"
 #include "reduce/product8.h"
@@ -27,7 +27,9 @@ struct rd_call {
 /* What one loop over steps takes as known. */
 struct rd_form {
     rondo_op op;
-    bool first_wide, out_wide, aligned, two; /* sources */
+    int sources; /* 0: any number */
+    bool first_wide, out_wide, aligned;
+    enum rd_division division; /* of aligned sums */
 };
 
 static bool touches(const rd_pass *pass)
@@ -49,6 +51,7 @@ static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *p
     call.factors.scale_float = (float)reduction->scale, call.factors.divisor_float = (float)reduction->divisor;
     if ((reduction->ranks & (reduction->ranks - 1)) == 0) call.factors.reciprocal = 1 / call.factors.divisor_float;
     call.scaled = reduction->scale != 1;
+    if (reduction->bytes == 1 && !integer) call.factors.quotient = rd_quotient_of(reduction->ranks);
     call.divided = pass->finish && (integer ? reduction->ranks : reduction->divisor) != 1;
     if (integer && call.divided)
         call.factors.divider = rd_divider_of((unsigned)reduction->ranks, (int)reduction->bytes * 8);

@@ -78,21 +78,34 @@ RD_INLINE v_uint16 lower_halves(v_uint32 even, v_uint32 odd)
     return alternate(even, odd << 16);
 }
 
+/* 1 where a is above limit, else 0; NULL: above 0. */
+RD_INLINE v_uint16 is_above(v_uint16 a, const uint16_t *limit)
+{
+#if RD_VECTOR_BYTES > 16
+    if (limit) a = (v_uint16)RD_X86(subs_epu16)((rd_x86_integer)a, (rd_x86_integer)RD_FIXED(uint16, limit));
+    return min_uint16(a, RD_FIXED(uint16, rd_constants.one16));
+#else
+    v_uint16 than = {0};
+    if (limit) than = RD_FIXED(uint16, limit);
+    return (v_uint16)(a > than) & 1;
+#endif
+}
+
 /* Nearest, ties to even: one more where the rest, of which all bits set would be nearly one, is more than half, or half
  * and the last bit is set. A rest of 0 stays 0. */
 #ifdef __x86_64__
 #define RD_ROUND_UP(bits, suffix, above)                                                                               \
-    RD_INLINE v_u##bits round_up_u##bits(v_u##bits kept, v_u##bits rest)                                               \
+    RD_INLINE v_u##bits round_up_u##bits(v_u##bits kept, v_u##bits rest, v_u##bits one)                                \
     {                                                                                                                  \
-        rd_x86_integer even = (rd_x86_integer)(~kept & 1);                                                             \
+        rd_x86_integer even = (rd_x86_integer)(~kept & one);                                                           \
         v_u##bits less = (v_u##bits)RD_X86(subs_##suffix)((rd_x86_integer)rest, even);                                 \
         return above;                                                                                                  \
     }
 #else
 #define RD_ROUND_UP(bits, suffix, above)                                                                               \
-    RD_INLINE v_u##bits round_up_u##bits(v_u##bits kept, v_u##bits rest)                                               \
+    RD_INLINE v_u##bits round_up_u##bits(v_u##bits kept, v_u##bits rest, v_u##bits one)                                \
     {                                                                                                                  \
-        v_u##bits less = rest - ((v_u##bits)(rest != 0) & ~kept & 1);                                                  \
+        v_u##bits less = rest - ((v_u##bits)(rest != 0) & ~kept & one);                                                  \
         return above;                                                                                                  \
     }
 #endif
@@ -181,10 +194,9 @@ RD_INLINE void load_float16(const unsigned char *from, v_float32 to[4])
 RD_INLINE void pack_float16(const v_float32 from[4], v_uint8 to[4], bool exact)
 {
     (void)exact;
-    for (int i = 0; i < 2; i++) {
-        v_uint16 halves = floats_to_halves(from[2 * i], from[2 * i + 1], false);
-        to[i] = (v_uint8)replace_above_uint16(halves, halves & 0x7fff, RD_HALF_INFINITY, 0x7e00);
-    }
+    v_float32 settled[4] = {from[0], from[1], from[2], from[3]};
+    settle_float32(settled);
+    for (int i = 0; i < 2; i++) to[i] = (v_uint8)floats_to_halves(settled[2 * i], settled[2 * i + 1], false);
 }
 /* b * 1 + a is rounded once, so it is a + b. Zen 4 adds in the units that convert to and from float16, the busy ones
  * here, but multiplies and adds in others. No lane is subnormal, which would slow down some processors. */
@@ -208,7 +220,7 @@ RD_INLINE void load_bfloat16(const unsigned char *from, v_float32 to[4])
     for (int i = 0; i < 2; i++) {
         v_uint32 pairs = (v_uint32)load_vector(from + i * RD_VECTOR_BYTES);
         to[2 * i] = (v_float32)(pairs << 16);
-        to[2 * i + 1] = (v_float32)(pairs & 0xffff0000);
+        to[2 * i + 1] = (v_float32)(pairs & RD_FIXED(uint32, rd_constants.upper32));
     }
 }
 RD_INLINE void pack_bfloat16(const v_float32 from[4], v_uint8 to[4], bool exact)
@@ -218,7 +230,8 @@ RD_INLINE void pack_bfloat16(const v_float32 from[4], v_uint8 to[4], bool exact)
     settle_float32(settled);
     for (int i = 0; i < 2; i++) {
         v_uint32 even = (v_uint32)settled[2 * i], odd = (v_uint32)settled[2 * i + 1];
-        to[i] = (v_uint8)round_up_uint16(upper_halves(even, odd), lower_halves(even, odd));
+        to[i] = (v_uint8)round_up_uint16(upper_halves(even, odd), lower_halves(even, odd),
+                                         RD_FIXED(uint16, rd_constants.one16));
     }
 }
 RD_INLINE void order_bfloat16(const v_float32 from[4], v_float32 to[4])

@@ -7,12 +7,18 @@
 
 #include "reduce/vector.h"
 
+/* Of aligned sums: float8.h. */
+struct rd_quotient {
+    v_float32 lift, factor, drop;
+};
+
 /* What the lanes of one call are multiplied with or divided by. */
 struct rd_factors {
     double scale_double, divisor_double;
     float scale_float, divisor_float;
     float reciprocal;          /* of divisor_float where that is a power of two, else 0 */
     struct rd_divider divider; /* for integers */
+    struct rd_quotient quotient; /* for float8 */
 };
 
 /* Memory and lanes: 4 vectors, in order. */

@@ -17,7 +17,8 @@
 #define RD_STEP (4 * RD_VECTOR_BYTES / RD_WIDE) /* elements */
 #define RD_NARROW_TYPE (RD_BYTES < RD_WIDE)
 #define RD_LANE_VECTOR RD_NAME(v, RD_LANE)
-/* Loops for two sources. */
+/* Loops for two sources, and of the 16-bit floats for three; float8 gains nothing by the latter. */
+#define RD_FEW_SOURCES 3
 #if RD_VECTOR_BYTES > 16 || RD_BYTES < RD_WIDE || defined RD_ORDERED_TYPE
 #define RD_PAIRS true
 #else
@@ -54,7 +55,7 @@ RD_INLINE void RD_NAME(load_term, RD_TYPE)(const struct rd_call *call, struct rd
         RD_NAME(load, RD_TYPE)(from, to);
     }
     RD_NAME(scale_term, RD_TYPE)(call, form, k, to);
-    if (k == 0 && call->touch) rd_touch_lines(from, RD_STEP * (wide ? RD_WIDE : RD_BYTES));
+    if (k == 0 && form.sources == 0 && call->touch) rd_touch_lines(from, RD_STEP * (wide ? RD_WIDE : RD_BYTES));
 }
 
 RD_INLINE void RD_NAME(add_term, RD_TYPE)(struct rd_form form, RD_LANE_VECTOR sum[4], const RD_LANE_VECTOR term[4])
@@ -62,10 +63,11 @@ RD_INLINE void RD_NAME(add_term, RD_TYPE)(struct rd_form form, RD_LANE_VECTOR su
     for (int i = 0; i < 4; i++) sum[i] = RD_NAME(combine, RD_COMBINE)(form.op, sum[i], term[i]);
 }
 
-/* The sum of all terms, as it is stored. */
-RD_INLINE void RD_NAME(pack_sum, RD_TYPE)(const struct rd_call *call, struct rd_form form, RD_LANE_VECTOR sum[4],
-                                          v_uint8 to[4])
+/* The sum of all terms, as it is stored. false: a step for rare_step. */
+RD_INLINE bool RD_NAME(pack_sum, RD_TYPE)(const struct rd_call *call, struct rd_form form, RD_LANE_VECTOR sum[4],
+                                          const unsigned char *const term[], v_uint8 to[4])
 {
+    (void)term;
     bool exact = form.op == RONDO_MAX || form.op == RONDO_MIN;
 #ifdef RD_ORDERED_TYPE
     if (call->pass->sources == 1) /* itself, but for a NaN, which combining makes the canonical one */
@@ -79,14 +81,18 @@ RD_INLINE void RD_NAME(pack_sum, RD_TYPE)(const struct rd_call *call, struct rd_
         RD_NAME(pack, RD_LANE)(order, to, exact);
 #if RD_ALIGNED
     } else if (form.aligned) {
-        RD_NAME(pack_aligned, RD_TYPE)(sum, to, form.two, form.op == RONDO_AVG && call->divided);
+        bool two = form.sources == 2;
+        v_uint8 sign = two ? signs_of_two(load_vector(term[0]), load_vector(term[1])) : signs_of_sums(sum);
+        return RD_NAME(pack_aligned, RD_TYPE)(sum, sign, to, two, form.division, call->factors.quotient);
 #endif
     } else {
         RD_NAME(pack, RD_TYPE)(sum, to, exact);
     }
+    return true;
 }
 
-RD_INLINE void RD_NAME(step, RD_TYPE)(const struct rd_call *call, struct rd_form form, size_t at)
+/* false: a step for rare_step. */
+RD_INLINE bool RD_NAME(step, RD_TYPE)(const struct rd_call *call, struct rd_form form, size_t at)
 {
     const rd_pass *pass = call->pass;
     size_t first_bytes = form.first_wide ? RD_WIDE : RD_BYTES, out_bytes = form.out_wide ? RD_WIDE : RD_BYTES;
@@ -97,9 +103,10 @@ RD_INLINE void RD_NAME(step, RD_TYPE)(const struct rd_call *call, struct rd_form
         RD_NAME(add_term, RD_TYPE)(form, sum, term);
     }
     v_uint8 packed[4];
-    RD_NAME(pack_sum, RD_TYPE)(call, form, sum, packed);
+    if (__builtin_expect(!RD_NAME(pack_sum, RD_TYPE)(call, form, sum, NULL, packed), 0)) return false;
     for (int o = 0; o < pass->outputs; o++)
         store_vectors((unsigned char *)pass->output[o] + at * out_bytes, packed, RD_STEP * out_bytes);
+    return true;
 }
 
 #if RD_ALIGNED
@@ -113,69 +120,78 @@ static __attribute__((noinline)) void RD_NAME(rare_step, RD_TYPE)(const struct r
     else
         RD_NAME(step, RD_TYPE)(call, (struct rd_form){.op = RONDO_SUM}, at);
 }
-/* Whether any term of a step has no aligned form. */
-RD_INLINE bool RD_NAME(special_step, RD_TYPE)(const void *const *source, int sources, size_t at)
+/* Whether any term of these steps has no aligned form. */
+RD_INLINE bool RD_NAME(special_steps, RD_TYPE)(const unsigned char *const term[], int sources, size_t at, size_t steps)
 {
-    v_uint8 largest = load_vector((const unsigned char *)source[0] + at) & 0x7f;
-    for (int k = 1; k < sources; k++)
-        largest = max_uint8(largest, load_vector((const unsigned char *)source[k] + at) & 0x7f);
+    const v_uint8 magnitude = RD_FIXED(uint8, rd_constants.magnitude8);
+    v_uint8 largest = load_vector(term[0] + at) & magnitude;
+    for (int k = 0; k < sources; k++)
+        for (size_t i = k == 0; i < steps; i++)
+            largest = max_uint8(largest, load_vector(term[k] + at + i * RD_STEP) & magnitude);
     return RD_NAME(special, RD_TYPE)(largest);
 }
-#define RD_SPECIAL_STEP RD_NAME(special_step, RD_TYPE)
-#define RD_RARE_STEP    RD_NAME(rare_step, RD_TYPE)
+#define RD_SPECIAL_STEPS RD_NAME(special_steps, RD_TYPE)
+#define RD_RARE_STEP     RD_NAME(rare_step, RD_TYPE)
 #else
-#define RD_SPECIAL_STEP(source, sources, at) false
-#define RD_RARE_STEP(call, op, at)           (void)0
+#define RD_SPECIAL_STEPS(term, sources, at, steps) ((void)(term), false)
+#define RD_RARE_STEP(call, op, at)                 (void)0
 #endif
 
 RD_INLINE size_t RD_NAME(steps, RD_TYPE)(const struct rd_call *call, struct rd_form form, size_t at)
 {
+    const unsigned char *const *source = (const unsigned char *const *)call->pass->source;
     for (; call->pass->count - at >= RD_STEP; at += RD_STEP)
-        if (form.aligned && __builtin_expect(RD_SPECIAL_STEP(call->pass->source, call->pass->sources, at), 0))
+        if ((form.aligned && __builtin_expect(RD_SPECIAL_STEPS(source, call->pass->sources, at, 1), 0)) ||
+            !RD_NAME(step, RD_TYPE)(call, form, at))
             RD_RARE_STEP(call, form.op, at);
-        else
-            RD_NAME(step, RD_TYPE)(call, form, at);
     return at;
 }
 
 /* false: a step for rare_step. */
-RD_INLINE bool RD_NAME(pair_step, RD_TYPE)(const struct rd_call *call, struct rd_form form, const unsigned char *first,
-                                           const unsigned char *second, v_uint8 packed[4])
+RD_INLINE bool RD_NAME(few_step, RD_TYPE)(const struct rd_call *call, struct rd_form form,
+                                          const unsigned char *const term[], v_uint8 packed[4])
 {
-    RD_LANE_VECTOR sum[4], term[4];
+    RD_LANE_VECTOR sum[4], add[4];
 #if RD_ALIGNED
-    const void *const both[] = {first, second};
-    if (form.op == RONDO_PROD) {
-        if (!RD_NAME(multiply, RD_TYPE)(load_vector(first), load_vector(second), packed)) return false;
-        if (call->touch) rd_touch_lines(first, RD_STEP);
-        return true;
-    }
-    if (form.aligned && RD_SPECIAL_STEP(both, 2, 0)) return false;
+    if (form.op == RONDO_PROD) return RD_NAME(multiply, RD_TYPE)(load_vector(term[0]), load_vector(term[1]), packed);
 #endif
-    RD_NAME(load_term, RD_TYPE)(call, form, 0, first, sum);
-    RD_NAME(load_term, RD_TYPE)(call, form, 1, second, term);
-    RD_NAME(add_term, RD_TYPE)(form, sum, term);
-    RD_NAME(pack_sum, RD_TYPE)(call, form, sum, packed);
-    return true;
+    RD_NAME(load_term, RD_TYPE)(call, form, 0, term[0], sum);
+    for (int k = 1; k < form.sources; k++) {
+        RD_NAME(load_term, RD_TYPE)(call, form, k, term[k], add);
+        RD_NAME(add_term, RD_TYPE)(form, sum, add);
+    }
+    return RD_NAME(pack_sum, RD_TYPE)(call, form, sum, term, packed);
 }
 
-/* The same for two sources and one or two outputs, with all that a step would look up known before the first: a step of
- * a narrow type is so few bytes that this is a third of its time. */
-RD_INLINE size_t RD_NAME(pair_steps, RD_TYPE)(const struct rd_call *call, rondo_op op, bool halves, size_t at)
+/* The same for two or three sources and one or two outputs, with all that a step would look up known before the first:
+ * a step of a narrow type is so few bytes that this is a third of its time. `together` is how many steps are made at
+ * once, so that one needn't wait for the other. */
+RD_INLINE size_t RD_NAME(few_steps, RD_TYPE)(const struct rd_call *call, struct rd_form form, size_t together, size_t at)
 {
-    struct rd_form form = {.op = op, .aligned = RD_ALIGNED && (op == RONDO_SUM || halves), .two = true};
     const struct rd_call here = *call;
-    const unsigned char *first = call->pass->source[0], *second = call->pass->source[1];
+    const unsigned char *source[RD_FEW_SOURCES];
     unsigned char *to = call->pass->output[0], *also = call->pass->outputs > 1 ? call->pass->output[1] : NULL;
-    for (size_t count = call->pass->count; count - at >= RD_STEP; at += RD_STEP) {
-        v_uint8 packed[4];
-        size_t from = at * RD_BYTES;
-        if (__builtin_expect(RD_NAME(pair_step, RD_TYPE)(&here, form, first + from, second + from, packed), 1)) {
-            store_vectors(to + from, packed, RD_STEP * RD_BYTES);
-            if (also) store_vectors(also + from, packed, RD_STEP * RD_BYTES);
-        } else {
-            RD_RARE_STEP(call, op, at);
+    for (int k = 0; k < form.sources; k++) source[k] = call->pass->source[k];
+    bool touch = call->touch;
+    for (size_t end = call->pass->count - (call->pass->count - at) % (together * RD_STEP); at < end;
+         at += together * RD_STEP) {
+        v_uint8 packed[2][4];
+        bool usual = !(form.aligned && RD_SPECIAL_STEPS(source, form.sources, at, together));
+        for (size_t i = 0; i < together; i++) {
+            const unsigned char *term[RD_FEW_SOURCES];
+            for (int k = 0; k < form.sources; k++) term[k] = source[k] + (at + i * RD_STEP) * RD_BYTES;
+            usual = usual && RD_NAME(few_step, RD_TYPE)(&here, form, term, packed[i]);
         }
+        if (__builtin_expect(!usual, 0)) {
+            for (size_t i = 0; i < together; i++) RD_RARE_STEP(call, form.op, at + i * RD_STEP);
+            continue;
+        }
+        if (touch) rd_touch_lines(source[0] + at * RD_BYTES, together * RD_STEP * RD_BYTES);
+        for (size_t i = 0; i < together; i++)
+            store_vectors(to + (at + i * RD_STEP) * RD_BYTES, packed[i], RD_STEP * RD_BYTES);
+        if (__builtin_expect(!also, 0)) continue;
+        for (size_t i = 0; i < together; i++)
+            store_vectors(also + (at + i * RD_STEP) * RD_BYTES, packed[i], RD_STEP * RD_BYTES);
     }
     return at;
 }
@@ -211,6 +227,27 @@ static __attribute__((noinline)) size_t RD_NAME(look_up_steps, RD_TYPE)(const st
 }
 #endif
 
+/* Steps whose first source and outputs are of the type itself. */
+RD_INLINE size_t RD_NAME(narrow_steps, RD_TYPE)(const struct rd_call *call, struct rd_form form, size_t at)
+{
+    if (form.sources == 0) return RD_NAME(steps, RD_TYPE)(call, form, at);
+    if (form.aligned && RD_VECTOR_BYTES == 32) at = RD_NAME(few_steps, RD_TYPE)(call, form, 2, at);
+    return RD_NAME(few_steps, RD_TYPE)(call, form, 1, at);
+}
+RD_INLINE size_t RD_NAME(steps_of, RD_TYPE)(const struct rd_call *call, rondo_op op, int sources, size_t at)
+{
+    struct rd_form any = {.op = op, .sources = sources}, as_it_is = {.op = op, .sources = sources, .aligned = true},
+                   halved = {.op = op, .sources = sources, .aligned = true, .division = RD_HALVED},
+                   divided = {.op = op, .sources = sources, .aligned = true, .division = RD_DIVIDED};
+    int n = call->divided ? call->reduction->ranks : 1;
+    if (RD_ALIGNED && (op == RONDO_SUM || (op == RONDO_AVG && !call->scaled && n <= RD_MOST_QUOTIENT))) {
+        if (op == RONDO_SUM || n == 1) return RD_NAME(narrow_steps, RD_TYPE)(call, as_it_is, at);
+        if (sources == 2 && n == 2) return RD_NAME(narrow_steps, RD_TYPE)(call, halved, at);
+        return RD_NAME(narrow_steps, RD_TYPE)(call, divided, at);
+    }
+    return RD_NAME(narrow_steps, RD_TYPE)(call, any, at);
+}
+
 /* All whole steps from `at` on: a loop for each pair of forms. */
 RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_op op, size_t at)
 {
@@ -223,17 +260,16 @@ RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_o
     if (out_wide || op == RONDO_MAX || op == RONDO_MIN) /* those of the narrow form never come here */
         return RD_NAME(steps, RD_TYPE)(call, to_wide, at);
 #endif
-    if (RD_PAIRS && call->pass->sources == 2 && call->pass->outputs <= 2) {
+    int sources = call->pass->sources;
+    bool far = RD_ALIGNED && op == RONDO_AVG && call->divided && call->reduction->ranks > RD_MOST_QUOTIENT_OF_TWO;
+    bool few = RD_PAIRS && call->pass->outputs <= 2 && !far;
 #if RD_ALIGNED && RD_LOOKS_UP
-        if ((op == RONDO_SUM || op == RONDO_AVG) && !call->scaled && call->reduction->tables[call->divided])
-            at = RD_NAME(look_up_steps, RD_TYPE)(call, op, at);
+    bool sums = (op == RONDO_SUM || op == RONDO_AVG) && !call->scaled && call->reduction->tables[call->divided];
+    if (sums && sources == 2 && call->pass->outputs <= 2) at = RD_NAME(look_up_steps, RD_TYPE)(call, op, at);
 #endif
-        if (RD_ALIGNED && op == RONDO_AVG && !call->scaled && (!call->divided || call->reduction->ranks == 2))
-            return RD_NAME(pair_steps, RD_TYPE)(call, op, true, at);
-        return RD_NAME(pair_steps, RD_TYPE)(call, op, false, at);
-    }
-    struct rd_form narrow = {.op = op, .aligned = RD_ALIGNED && op == RONDO_SUM};
-    return RD_NAME(steps, RD_TYPE)(call, narrow, at);
+    if (few && sources == 2) return RD_NAME(steps_of, RD_TYPE)(call, op, 2, at);
+    if (few && sources == 3 && RD_NARROW_TYPE && !RD_ALIGNED) return RD_NAME(steps_of, RD_TYPE)(call, op, 3, at);
+    return RD_NAME(steps_of, RD_TYPE)(call, op, 0, at);
 }
 
 /* A short pass, by pieces of at most 4 vectors: what steps look up, and the detour that rd_part takes, would be most of
@@ -262,7 +298,7 @@ RD_INLINE void RD_NAME(few, RD_TYPE)(const rd_reduction *reduction, const rd_pas
             RD_NAME(load_few, RD_TYPE)(&call, form, k, at, bytes, term);
             RD_NAME(add_term, RD_TYPE)(form, sum, term);
         }
-        RD_NAME(pack_sum, RD_TYPE)(&call, form, sum, packed);
+        RD_NAME(pack_sum, RD_TYPE)(&call, form, sum, NULL, packed);
         for (int o = 0; o < pass->outputs; o++) store_few((unsigned char *)pass->output[o] + at, bytes, packed);
     }
     if (!touches(pass)) return;
@@ -314,7 +350,7 @@ RD_OPERATOR(min, RONDO_MIN)
 RD_OPERATOR(avg, RONDO_AVG)
 #endif
 
-#undef RD_SPECIAL_STEP
+#undef RD_SPECIAL_STEPS
 #undef RD_RARE_STEP
 #undef RD_RUN
 #undef RD_FEW
@@ -324,6 +360,7 @@ RD_OPERATOR(avg, RONDO_AVG)
 #undef RD_NARROW_TYPE
 #undef RD_LANE_VECTOR
 #undef RD_PAIRS
+#undef RD_FEW_SOURCES
 #undef RD_TYPE
 #undef RD_LANE
 #undef RD_COMBINE

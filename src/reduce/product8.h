@@ -38,7 +38,8 @@ RD_INLINE bool multiply_float8(v_uint8 a, v_uint8 b, struct rd_float8 type, v_ui
     v_uint8 as_it_is = is_zero(look_up(type.one_more, x & fraction) & look_up(bit, y & fraction)); /* 0 or -1 */
     v_uint8 sum = max_uint8(x + y + 1 + as_it_is, bias) - bias;
     *product = (~zero & min_uint8(sum, largest)) | ((a ^ b) & 0x80);
-    return !any_above(max_uint8(x, y), type.largest) && !any_less(min_uint8(smaller, sum) | zero, normal);
+    return !any_above(max_uint8(x, y), RD_FIXED(uint8, type.fixed->largest)) &&
+           !any_less(min_uint8(smaller, sum) | zero, normal);
 }
 #else
 RD_INLINE bool multiply_float8(v_uint8 a, v_uint8 b, struct rd_float8 type, v_uint8 *product)

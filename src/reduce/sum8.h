@@ -28,13 +28,6 @@ RD_INLINE uint8_t rounded_twice(int divisor, struct rd_float8 type)
     return harmless ? 0 : RD_LOG_OF_ONE - RD_LOG_LEAST + (uint8_t)((type.fraction_bits - 1) << type.fraction_bits);
 }
 
-/* Negative: the lesser is, and the greater is not, or its magnitude is less, so that they are less than 128 apart. */
-RD_INLINE v_uint8 sign_of_sum(v_uint8 a, v_uint8 b)
-{
-    v_uint8 lesser = (v_uint8)min_int8((v_int8)a, (v_int8)b), greater = (v_uint8)max_int8((v_int8)a, (v_int8)b);
-    return lesser & ~(greater - lesser) & 0x80;
-}
-
 /* Each look-up waits for the one before it, so two vectors take turns. */
 #define RD_BOTH for (int i = 0; i < 2; i++)
 
@@ -66,7 +59,7 @@ RD_INLINE bool add_float8(const unsigned char *first, const unsigned char *secon
     }
     RD_BOTH x[i] = (v_uint8)_mm512_subs_epu8((__m512i)log[i], _mm512_set1_epi8((char)least)); /* of normal results */
     RD_BOTH y[i] = look_up_128(by->magnitude, log[i]); /* of small ones; of larger ones less than x */
-    RD_BOTH to[i] = min_uint8(max_uint8(x[i], y[i]), largest) | sign_of_sum(a[i], b[i]);
+    RD_BOTH to[i] = min_uint8(max_uint8(x[i], y[i]), largest) | signs_of_two(a[i], b[i]);
 
     __mmask64 rare = _mm512_cmpeq_epi8_mask((__m512i)max_uint8(larger[0], larger[1]), (__m512i)none);
     if (twice > 0) {

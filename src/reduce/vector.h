@@ -8,6 +8,8 @@
 #ifndef RD_REDUCE_VECTOR_H
 #define RD_REDUCE_VECTOR_H
 
+#include "reduce/constants.h"
+
 #include "rondo.h"
 
 #include <stdbool.h>
@@ -46,6 +48,14 @@ typedef __m128i rd_x86_integer;
 #endif
 
 #define RD_SELECT(mask, yes, no) (((mask) & (yes)) | (~(mask) & (no))) /* all of one integer type */
+
+RD_INLINE v_uint8 load_vector(const unsigned char *from)
+{
+    v_uint8 vector;
+    memcpy(&vector, from, sizeof vector);
+    return vector;
+}
+#define RD_FIXED(type, array) ((v_##type)load_vector((const unsigned char *)(array))) /* of constants.h */
 
 /* ---- Maximum and minimum ------------------------------------------------------------------------------------- */
 
@@ -171,6 +181,18 @@ RD_INLINE bool any_nan_float32(const v_float32 a[4]) { return any_bit((v_uint64)
 RD_INLINE bool any_nan_float64(const v_float64 a[4]) { return any_bit(RD_ANY_NAN(v_uint64, a)); }
 #endif
 
+/* Whether any lane has one of these bits. */
+RD_INLINE bool any_bit_of(v_uint32 a, v_uint32 bits)
+{
+#if RD_VECTOR_BYTES == 64
+    return _mm512_test_epi32_mask((__m512i)a, (__m512i)bits) != 0;
+#elif RD_VECTOR_BYTES == 32
+    return !_mm256_testz_si256((__m256i)a, (__m256i)bits);
+#else
+    return any_bit((v_uint64)(a & bits));
+#endif
+}
+
 #define RD_CANONICAL_NAN(type, bits, nan)                                                                              \
     RD_INLINE void settle_##type(v_##type a[4])                                                                        \
     {                                                                                                                  \
@@ -295,12 +317,6 @@ RD_DIVIDE_SIGNED(int64, uint64)
 
 /* ---- Memory -------------------------------------------------------------------------------------------------- */
 
-RD_INLINE v_uint8 load_vector(const unsigned char *from)
-{
-    v_uint8 vector;
-    memcpy(&vector, from, sizeof vector);
-    return vector;
-}
 /* `bytes` from `from`, fewer than 4 vectors, and zeros behind them to the end of the fourth. By masks where there are:
  * a vector that is loaded where fewer bytes were just stored into zeros has to wait for both stores. */
 RD_INLINE void fill_vectors(unsigned char *to, const unsigned char *from, size_t bytes)
