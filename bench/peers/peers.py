@@ -176,7 +176,7 @@ class Team:
         return [f"{self.build}/rondo", "run", "-n", str(ranks), "--no-prefix", "--"]
 
     def rondo(self, name, ranks=2, environment=None, bound=False):
-        """If bound, as two ranks always are, as many on each of the two processors; else where the scheduler has them."""
+        """If bound, as two ranks always are, as many on each of the two processors; else where the scheduler says."""
         cpus = ",".join((self.cpus.split(",") * ranks)[:ranks]) if bound or ranks == 2 else "-"
         return self.add(name, self.run(ranks), "rondo", environment, cpus)
 
@@ -267,7 +267,7 @@ PARTS = {"shm": ("Shared memory, 2 ranks, private memory, in place, float32 sum 
          "align": ("The same, in place, where buffers begin, modulo 64 (us)", alignments, ALIGN_SIZES),
          "tcp": ("TCP, 2 ranks (us)", tcp, TCP_SIZES),
          "types": ("Element types and operators, 2 ranks, shared memory, in place (us)", types, TYPE_SIZES),
-         "crowd": ("Ring and flat at 2, 4 and 8 ranks, flat at 16, bound to the same two processors (us)", crowd, CROWD_SIZES),
+         "crowd": ("Ring and flat at 2, 4 and 8 ranks, flat at 16, on two processors (us)", crowd, CROWD_SIZES),
          "many": ("4 and 8 ranks, in turns on the processors (us)", many, MANY_SIZES)}
 QUICK = ["shm", "tcp", "crowd"]
 

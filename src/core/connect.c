@@ -26,6 +26,7 @@
 #define FLAT_SLOTS   2          /* of the other links: one slice is collected while the next is reduced */
 #define HOST_BYTES   (2l << 20) /* what the slots of one rank's flat links may take together, about; */
 #define TURNS_BYTES  (1l << 20) /* ... where ranks take turns on processors, and on their caches */
+#define TURNS_ALL    (8l << 20) /* ... and those of all ranks together, then: they pass through one last cache */
 #define FLAT_LEAST 16384    /* smaller slots cost more than they save */
 
 /* What came of making links: numbers of 32 bits on the wire. */
@@ -235,7 +236,8 @@ static rondo_result make_links(rd_connecting *c, rd_table *table)
         comm->on_gpus = comm->on_gpus || c->cards[r].on_gpu;
         c->flat = c->flat && c->unix_ok[r] && !is_remote(c->cards[r].transport) && !c->cards[r].on_gpu;
     }
-    long each = (comm->crowded ? TURNS_BYTES : HOST_BYTES) / FLAT_SLOTS / (comm->size - 1) / 4096 * 4096;
+    long turns = TURNS_ALL / comm->size < TURNS_BYTES ? TURNS_ALL / comm->size : TURNS_BYTES;
+    long each = (comm->crowded ? turns : HOST_BYTES) / FLAT_SLOTS / (comm->size - 1) / 4096 * 4096;
     c->flat_bytes = each < FLAT_LEAST ? FLAT_LEAST : (size_t)each;
     if (c->flat_bytes > comm->wiring.slice_bytes) c->flat_bytes = comm->wiring.slice_bytes;
     /* First the control plane, so that a death while links are made is noticed at once. */
