@@ -17,7 +17,7 @@
 #define RD_STEP (4 * RD_VECTOR_BYTES / RD_WIDE) /* elements */
 #define RD_NARROW_TYPE (RD_BYTES < RD_WIDE)
 #define RD_LANE_VECTOR RD_NAME(v, RD_LANE)
-/* Loops for two sources, and of the 16-bit floats for three; float8 gains nothing by the latter. */
+/* Loops for two sources, and of narrow types for three. */
 #define RD_FEW_SOURCES 3
 #if RD_VECTOR_BYTES > 16 || RD_BYTES < RD_WIDE || defined RD_ORDERED_TYPE
 #define RD_PAIRS true
@@ -153,7 +153,8 @@ RD_INLINE bool RD_NAME(few_step, RD_TYPE)(const struct rd_call *call, struct rd_
 {
     RD_LANE_VECTOR sum[4], add[4];
 #if RD_ALIGNED
-    if (form.op == RONDO_PROD) return RD_NAME(multiply, RD_TYPE)(load_vector(term[0]), load_vector(term[1]), packed);
+    if (form.op == RONDO_PROD && form.sources == 2)
+        return RD_NAME(multiply, RD_TYPE)(load_vector(term[0]), load_vector(term[1]), packed);
 #endif
     RD_NAME(load_term, RD_TYPE)(call, form, 0, term[0], sum);
     for (int k = 1; k < form.sources; k++) {
@@ -231,7 +232,7 @@ static __attribute__((noinline)) size_t RD_NAME(look_up_steps, RD_TYPE)(const st
 RD_INLINE size_t RD_NAME(narrow_steps, RD_TYPE)(const struct rd_call *call, struct rd_form form, size_t at)
 {
     if (form.sources == 0) return RD_NAME(steps, RD_TYPE)(call, form, at);
-    if (form.aligned && RD_VECTOR_BYTES == 32) at = RD_NAME(few_steps, RD_TYPE)(call, form, 2, at);
+    if (form.aligned && RD_VECTOR_BYTES > 16) at = RD_NAME(few_steps, RD_TYPE)(call, form, 2, at);
     return RD_NAME(few_steps, RD_TYPE)(call, form, 1, at);
 }
 RD_INLINE size_t RD_NAME(steps_of, RD_TYPE)(const struct rd_call *call, rondo_op op, int sources, size_t at)
@@ -268,7 +269,7 @@ RD_INLINE size_t RD_NAME(all_steps, RD_TYPE)(const struct rd_call *call, rondo_o
     if (sums && sources == 2 && call->pass->outputs <= 2) at = RD_NAME(look_up_steps, RD_TYPE)(call, op, at);
 #endif
     if (few && sources == 2) return RD_NAME(steps_of, RD_TYPE)(call, op, 2, at);
-    if (few && sources == 3 && RD_NARROW_TYPE && !RD_ALIGNED) return RD_NAME(steps_of, RD_TYPE)(call, op, 3, at);
+    if (few && sources == 3 && RD_NARROW_TYPE) return RD_NAME(steps_of, RD_TYPE)(call, op, 3, at);
     return RD_NAME(steps_of, RD_TYPE)(call, op, 0, at);
 }
 
