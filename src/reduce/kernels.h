@@ -29,6 +29,7 @@ struct rd_form {
     rondo_op op;
     int sources; /* 0: any number */
     bool first_wide, out_wide, aligned;
+    bool fused;                /* terms after the first are scaled as they are added */
     enum rd_division division; /* of aligned sums */
 };
 
@@ -170,6 +171,9 @@ static size_t rd_head(const struct rd_call *call, size_t step)
 #define RD_BYTES 2
 #define RD_WIDE 4
 #define RD_ALIGNED 0
+#if RD_VECTOR_BYTES > 16
+#define RD_FUSES
+#endif
 #include "reduce/pass.h"
 #define RD_TYPE    ordered_float8e4m3
 #define RD_LANE    ordered_float8e4m3

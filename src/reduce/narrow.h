@@ -234,6 +234,18 @@ RD_INLINE void pack_bfloat16(const v_float32 from[4], v_uint8 to[4], bool exact)
                                          RD_FIXED(uint16, rd_constants.one16));
     }
 }
+/* Scaling by up to 2^-16 is exact, even of the smallest number: so the product may be taken as one with the sum. */
+#if RD_VECTOR_BYTES == 64
+RD_INLINE v_float32 add_scaled_bfloat16(v_float32 sum, v_float32 term, v_float32 scale)
+{
+    return _mm512_fmadd_ps(term, scale, sum);
+}
+#elif RD_VECTOR_BYTES == 32
+RD_INLINE v_float32 add_scaled_bfloat16(v_float32 sum, v_float32 term, v_float32 scale)
+{
+    return _mm256_fmadd_ps(term, scale, sum);
+}
+#endif
 RD_INLINE void order_bfloat16(const v_float32 from[4], v_float32 to[4])
 {
     interleave(from, to), interleave(from + 2, to + 2);

@@ -9,6 +9,7 @@
  *   RD_WIDE     of one element in the wide type
  *   RD_ALIGNED  1 where load_aligned_, pack_aligned_, special_, multiply_ and, if RD_LOOKS_UP, add_ exist (float8.h,
  *               product8.h, sum8.h), else 0
+ *   RD_FUSES    add_scaled_ exists
  *   RD_ORDERED_TYPE  of order.h, which has maxima and minima only
  *
  * A step takes as many elements as fill 4 vectors of lanes, from every source, and writes them to every output. All
@@ -31,7 +32,8 @@
 RD_INLINE void RD_NAME(scale_term, RD_TYPE)(const struct rd_call *call, struct rd_form form, int k, RD_LANE_VECTOR to[4])
 {
 #ifndef RD_ORDERED_TYPE
-    if (form.op == RONDO_AVG && !form.aligned && call->scaled && !(k == 0 && call->pass->first_partial))
+    if (form.op == RONDO_AVG && !form.aligned && call->scaled && !(k > 0 && form.fused) &&
+        !(k == 0 && call->pass->first_partial))
         for (int i = 0; i < 4; i++) to[i] = RD_NAME(scale, RD_LANE)(to[i], &call->factors);
 #else
     (void)call, (void)form, (void)k, (void)to;
@@ -58,8 +60,18 @@ RD_INLINE void RD_NAME(load_term, RD_TYPE)(const struct rd_call *call, struct rd
     if (k == 0 && form.sources == 0 && call->touch) rd_touch_lines(from, RD_STEP * (wide ? RD_WIDE : RD_BYTES));
 }
 
-RD_INLINE void RD_NAME(add_term, RD_TYPE)(struct rd_form form, RD_LANE_VECTOR sum[4], const RD_LANE_VECTOR term[4])
+RD_INLINE void RD_NAME(add_term, RD_TYPE)(const struct rd_call *call, struct rd_form form, RD_LANE_VECTOR sum[4],
+                                          const RD_LANE_VECTOR term[4])
 {
+#ifdef RD_FUSES
+    if (form.fused) {
+        const v_float32 scale = (v_float32){0} + call->factors.scale_float;
+        for (int i = 0; i < 4; i++) sum[i] = RD_NAME(add_scaled, RD_TYPE)(sum[i], term[i], scale);
+        return;
+    }
+#else
+    (void)call;
+#endif
     for (int i = 0; i < 4; i++) sum[i] = RD_NAME(combine, RD_COMBINE)(form.op, sum[i], term[i]);
 }
 
@@ -71,7 +83,7 @@ RD_INLINE bool RD_NAME(pack_sum, RD_TYPE)(const struct rd_call *call, struct rd_
     bool exact = form.op == RONDO_MAX || form.op == RONDO_MIN;
 #ifdef RD_ORDERED_TYPE
     if (call->pass->sources == 1) /* itself, but for a NaN, which combining makes the canonical one */
-        RD_NAME(add_term, RD_TYPE)(form, sum, sum);
+        RD_NAME(add_term, RD_TYPE)(call, form, sum, sum);
 #else
     if (form.op == RONDO_AVG && call->divided && !form.aligned) RD_NAME(finish, RD_LANE)(sum, &call->factors);
 #endif
@@ -100,7 +112,7 @@ RD_INLINE bool RD_NAME(step, RD_TYPE)(const struct rd_call *call, struct rd_form
     RD_NAME(load_term, RD_TYPE)(call, form, 0, (const unsigned char *)pass->source[0] + at * first_bytes, sum);
     for (int k = 1; k < pass->sources; k++) {
         RD_NAME(load_term, RD_TYPE)(call, form, k, (const unsigned char *)pass->source[k] + at * RD_BYTES, term);
-        RD_NAME(add_term, RD_TYPE)(form, sum, term);
+        RD_NAME(add_term, RD_TYPE)(call, form, sum, term);
     }
     v_uint8 packed[4];
     if (__builtin_expect(!RD_NAME(pack_sum, RD_TYPE)(call, form, sum, NULL, packed), 0)) return false;
@@ -159,7 +171,7 @@ RD_INLINE bool RD_NAME(few_step, RD_TYPE)(const struct rd_call *call, struct rd_
     RD_NAME(load_term, RD_TYPE)(call, form, 0, term[0], sum);
     for (int k = 1; k < form.sources; k++) {
         RD_NAME(load_term, RD_TYPE)(call, form, k, term[k], add);
-        RD_NAME(add_term, RD_TYPE)(form, sum, add);
+        RD_NAME(add_term, RD_TYPE)(call, form, sum, add);
     }
     return RD_NAME(pack_sum, RD_TYPE)(call, form, sum, term, packed);
 }
@@ -246,6 +258,11 @@ RD_INLINE size_t RD_NAME(steps_of, RD_TYPE)(const struct rd_call *call, rondo_op
         if (sources == 2 && n == 2) return RD_NAME(narrow_steps, RD_TYPE)(call, halved, at);
         return RD_NAME(narrow_steps, RD_TYPE)(call, divided, at);
     }
+#ifdef RD_FUSES
+    struct rd_form fused = {.op = op, .sources = sources, .fused = true};
+    if (op == RONDO_AVG && call->scaled && call->reduction->ranks <= 1 << 16)
+        return RD_NAME(narrow_steps, RD_TYPE)(call, fused, at);
+#endif
     return RD_NAME(narrow_steps, RD_TYPE)(call, any, at);
 }
 
@@ -297,7 +314,7 @@ RD_INLINE void RD_NAME(few, RD_TYPE)(const rd_reduction *reduction, const rd_pas
         RD_NAME(load_few, RD_TYPE)(&call, form, 0, at, bytes, sum);
         for (int k = 1; k < pass->sources; k++) {
             RD_NAME(load_few, RD_TYPE)(&call, form, k, at, bytes, term);
-            RD_NAME(add_term, RD_TYPE)(form, sum, term);
+            RD_NAME(add_term, RD_TYPE)(&call, form, sum, term);
         }
         RD_NAME(pack_sum, RD_TYPE)(&call, form, sum, NULL, packed);
         for (int o = 0; o < pass->outputs; o++) store_few((unsigned char *)pass->output[o] + at, bytes, packed);
@@ -369,4 +386,5 @@ RD_OPERATOR(avg, RONDO_AVG)
 #undef RD_WIDE
 #undef RD_ALIGNED
 #undef RD_SAME_SUMS
+#undef RD_FUSES
 #undef RD_ORDERED_TYPE
