@@ -296,8 +296,19 @@ leftovers() {
     [ "$(grep -c ' 64$' out)" = 30 ] || fail "the ranks' own limit of open files" out err
 }
 
+# Ranks that take turns on processors have short time slices, where there are such and the kernel tells.
+short_slices() {
+    local cpus own; cpus=$(nproc) own=$(sed -n 's/^se\.slice *: *//p' /proc/self/sched 2>/dev/null)
+    [ -n "$own" ] && [ "$(printf '6.12\n%s\n' "$(uname -r)" | sort -V | head -n 1)" = 6.12 ] || return
+    go -n "$cpus" --no-prefix -- sed -n 's/^se\.slice *: *//p' /proc/self/sched
+    [ "$(sort -u out)" = "$own" ] || fail "a processor each, and other slices than $own ns" out
+    go -n $((cpus + 1)) --no-prefix -- sed -n 's/^se\.slice *: *//p' /proc/self/sched
+    [ "$(sort -u out)" = 100000 ] || fail "more ranks than processors, and no short slices" out
+}
+
 help_and_names
 bad_input
+short_slices
 environment
 output
 no_reader
