@@ -201,7 +201,7 @@ RONDO_API rondo_result rondo_comm_destroy(rondo_comm *comm);
  * RONDO_REMOTE_ERROR (a rank died or left), RONDO_ABORTED, RONDO_MISMATCH (the ranks' calls differ). */
 
 /* recv[i] = op over all ranks of send[i], count elements on every rank. In place: recv == send.
- * Each rank sends 2(N-1)/N of the message (see rondo_plan.h). */
+ * Each rank sends 2(N-1)/N of the message (see rondo_plan.h; more with RONDO_NUMERICS=strict). */
 RONDO_API rondo_result rondo_all_reduce(const void *send, void *recv, size_t count, rondo_dtype dtype, rondo_op op,
                                         rondo_comm *comm, rondo_stream *stream);
 

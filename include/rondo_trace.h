@@ -8,7 +8,8 @@
  * one host. A file that exists is appended to: remove it first.
  *
  * A call of one rank is a CALL record, then a SEND record for each slice it sent and a RECEIVE record for each slice it
- * received, then an END record. A slice that is passed on in the same pass gives a RECEIVE and a SEND with one time.
+ * received, then an END record; a strict sum that is a reduce and a broadcast has both, with one number. A slice that is
+ * passed on in the same pass gives a RECEIVE and a SEND with one time.
  */
 #ifndef RONDO_TRACE_H
 #define RONDO_TRACE_H

@@ -161,9 +161,25 @@ static void on_a_stream(rondo_comm *comm, const memory *send, const memory *recv
     SUCCEEDS(rondo_stream_destroy(stream), comm);
 }
 
+/* Ranks of a part of the ranks, which it numbers the other way round. */
+static void in_a_split(rondo_comm *comm, int rank, int n)
+{
+    rondo_comm *child;
+    SUCCEEDS(rondo_comm_split(comm, n > 3 && rank == 0 ? RONDO_NO_COLOR : 1, n - rank, &child, NULL), comm);
+    if (!child) return;
+    memory send = make(rank, 1777 * 4), recv = make(rank, send.bytes);
+    put_terms(&send, RONDO_FLOAT32, rondo_comm_rank(child));
+    SUCCEEDS(rondo_all_reduce(send.at, recv.at, 1777, RONDO_FLOAT32, RONDO_SUM, child, NULL), child);
+    look(&recv, 0, 0, 1777, RONDO_FLOAT32, RONDO_SUM, child, NULL, "all-reduce of a split");
+    SUCCEEDS(rondo_comm_destroy(child), child);
+    discard(&send);
+    discard(&recv);
+}
+
 static void strict_rank(rondo_comm *comm, int rank, int n, void *context)
 {
-    (void)context, (void)n;
+    (void)context;
+    in_a_split(comm, rank, n);
     for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
         memory send = make(rank, MOST * rd_dtype_bytes(types[t])), recv = make(rank, send.bytes);
         put_terms(&send, types[t], rank);

@@ -155,8 +155,9 @@ struct rondo_comm {
     rd_course courses[RD_MAX_CHANNELS];
     rd_op op;                                                 /* the collective in progress */
     rd_shape shape;                                           /* of op */
-    rd_call spread;                                           /* strict.c: what follows op; its count may be 0 */
-    bool spreads;                                             /* ... it does */
+    rd_call spread;                                           /* strict.c: what follows op, if ... */
+    bool spreads;                                             /* ... something does; then op is call ... */
+    uint64_t strict_call;                                     /* ... number so */
     rd_links links;                                           /* beyond the ring */
     rd_op messages;                                           /* the sends and receives in progress */
     rd_transfer *transfers[RD_LANES];                         /* of messages, of op */

@@ -94,14 +94,16 @@ rondo_result rd_hierarchy_open(rondo_comm *comm, const rd_card *cards, const rd_
     bool asked = comm->settings.algo == RD_ALGO_HIER;
     int begin = find_begin(comm, cards), local = 0;
     if (comm->settings.algo != RD_ALGO_AUTO && !asked) return RONDO_SUCCESS;
+    if (comm->strict) {
+        if (comm->rank == 0 && (asked || begin >= 0))
+            rd_log(asked ? RD_LOG_WARN : RD_LOG_INFO,
+                   "all-reduces are not hierarchical: RONDO_NUMERICS=strict adds in the order of ranks");
+        return RONDO_SUCCESS;
+    }
     if (begin >= 0) local = ranks_of_each(comm, cards, begin, why, sizeof why);
     for (int r = 0; r < comm->size && local >= 2; r++) {
         if (!cards[r].on_gpu) continue;
         snprintf(why, sizeof why, "rank %d uses a GPU, whose sums are made on the flat ring", r);
-        local = 0;
-    }
-    if (comm->strict && local >= 2) {
-        snprintf(why, sizeof why, "RONDO_NUMERICS=strict adds in the order of ranks");
         local = 0;
     }
     if (local >= 2) return make(comm, begin, local, near);

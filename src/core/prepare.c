@@ -288,6 +288,7 @@ RD_HOT rondo_result set_op(rondo_comm *comm, const rd_call *call, uint64_t numbe
 RD_APART rondo_result set_strict_op(rondo_comm *comm, const rd_call *call, uint64_t number, uint64_t signature)
 {
     rd_call first;
+    comm->strict_call = number;
     RD_TRY(rd_strict_first(comm, call, &first));
     return set_op(comm, &first, number, signature);
 }
@@ -304,7 +305,7 @@ RD_HOT rondo_result prepare(rondo_comm *comm, const rd_call *call, const rd_call
 rondo_result rd_prepare_spread(rondo_comm *comm)
 {
     comm->spreads = false;
-    return set_op(comm, &comm->spread, comm->calls, mix(comm->op.signature, comm->op.signature));
+    return set_op(comm, &comm->spread, comm->strict_call, mix(comm->op.signature, comm->op.signature));
 }
 
 /* Several calls, or one that is scaled first. */

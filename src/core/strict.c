@@ -8,8 +8,8 @@
  * which is a broadcast: two operations of one call, of which the second begins when the first is done. A link carries the
  * message twice, N/(N-1) times what it carries for the ring's all-reduce.
  *
- * Reduce and reduce-scatter would end with the wrong rank, so they are an all-reduce of the whole message, of which each
- * rank keeps what it asked for.
+ * Reduce to another rank and reduce-scatter would end with the wrong one, so they are an all-reduce of the whole message,
+ * of which each rank keeps what it asked for.
  */
 #include "core/device.h"
 
@@ -36,6 +36,7 @@ rondo_result rd_strict_first(rondo_comm *comm, const rd_call *call, rd_call *fir
     *first = *call;
     comm->spreads = false;
     if (!rd_is_strict(comm, call)) return RONDO_SUCCESS;
+    if (call->collective == RONDO_COLL_REDUCE && call->root == comm->size - 1) return RONDO_SUCCESS; /* as chains go */
     first->collective = RONDO_COLL_ALL_REDUCE;
     first->root = 0;
     first->count = call->count * rd_call_parts(comm, call);

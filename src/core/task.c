@@ -250,7 +250,7 @@ RD_APART rd_progress go_on_strictly(rd_task *task)
     if (more && comm->trace) rd_trace_end(comm->trace, RONDO_SUCCESS);
     rondo_result result = more ? rd_prepare_spread(comm) : rd_strict_take(comm, task->calls + task->at);
     if (result != RONDO_SUCCESS) {
-        fail(task, result);
+        task->result = more ? fail(task, result) : rd_explain_gpu(task); /* who takes moves from host to GPU at most */
         return RD_FAILED;
     }
     if (!more) return RD_DONE;

@@ -173,8 +173,7 @@ RD_INLINE struct rd_quotient rd_quotient_of(int n)
 {
     float lift = 0x1p-126f, factor = (float)((1 + 0x3p-23) / n);
     for (int power = 1; power < n; power *= 2) lift *= 2;
-    const v_float32 none = {0};
-    return (struct rd_quotient){none + lift, none + factor, none + (lift * factor - 0x1p-148f)};
+    return (struct rd_quotient){lift, factor, lift * factor - 0x1p-148f};
 }
 
 /* Magnitudes of quotients, a little too large. false: rounded as they are they might be wrong. */

@@ -9,7 +9,7 @@
 
 /* Of aligned sums: float8.h. */
 struct rd_quotient {
-    v_float32 lift, factor, drop;
+    float lift, factor, drop;
 };
 
 /* What the lanes of one call are multiplied with or divided by. */

@@ -237,7 +237,6 @@ static rondo_result count_users(const maker *m, host *h)
 
 /* ---- One ring ---- */
 
-/* A ring by rank that comes to some host more than once leaves it by no card that was chosen. */
 static bool is_by_rank(const int32_t *order, int n)
 {
     for (int i = 0; i < n; i++)
@@ -271,6 +270,7 @@ static rondo_result make_ring(maker *m, rd_hop *hops)
         for (int k = 0; k < h->count; k++) order[at++] = h->ranks[m->last.order[k]];
         leave[order[at - 1]] = i; /* from here the ring goes on from the i-th host */
     }
+    /* A ring by rank that comes to some host more than once leaves it by no card that was chosen. */
     bool scattered = m->told->by_rank && !is_by_rank(order, m->ranks);
     for (int i = 0; i < m->ranks && scattered; i++) order[i] = i;
     rotate(hops, order, m->ranks);

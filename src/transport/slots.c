@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/random.h>
 
-/* Bytes of a slice up to which the next one is likely to be as short, and its slot to be free. */
+/* Bytes of a slice up to which it pays to ask for the lines of the next. */
 #define SHORT_SLICE 4096
 
 _Static_assert(sizeof(rondo_slot) == 64, "a slot's head is one line");
@@ -19,11 +19,12 @@ _Static_assert(sizeof(rd_slots_control) == 64, "the control line is one line");
 
 /* ---- Making one ---- */
 
-/* The same at both ends, and another for each of 16 ranks that send to one. */
+/* The same at both ends, and another for each of 15 ranks that send to one; none where a page begins. */
 static size_t first_slot(const rondo_link_spec *spec)
 {
-    size_t pair = (size_t)(spec->me ^ spec->peer) - 1;
-    return RD_SLOTS_FIRST + pair % RD_SLOTS_PLACES * (4096 / RD_SLOTS_PLACES);
+    size_t place = ((size_t)(spec->me ^ spec->peer) - 1) % (RD_SLOTS_PLACES - 1);
+    if (place >= RD_SLOTS_PLACES / 2) place++;
+    return RD_SLOTS_FIRST + place * (4096 / RD_SLOTS_PLACES);
 }
 
 rondo_result rd_slots_agree(const rondo_link_spec *spec, const char *transport, uint32_t our_version,
@@ -172,11 +173,13 @@ rondo_link_result rd_slots_reserve(rondo_link *link, size_t bytes, void **place)
 }
 
 /* Where the next slice will lie, if it is one like this: its lines are the peer's, and by the time that they are written
- * they may be here. Not the head's, at which the peer looks, which would take it back. */
+ * they may be here. Not the head's, at which the peer looks, which would take it back. Where slots come back one by one,
+ * slices stream, and the peer may be reading there. */
 static inline void expect_another(const rd_slots *end, size_t bytes)
 {
     const unsigned char *payload = (const unsigned char *)(slot_of(end, end->finished) + 1);
-    if (bytes <= RONDO_SLOT_BRIEF || bytes > SHORT_SLICE) return;
+    if (bytes <= RONDO_SLOT_BRIEF || bytes > SHORT_SLICE || !end->by_halves) return;
+    if (bytes > end->stride - sizeof(rondo_slot)) return; /* payloads lie elsewhere */
     for (size_t at = 0; at < bytes; at += sizeof(rondo_slot)) rd_will_write(payload + at);
 }
 
