@@ -24,7 +24,7 @@ static const rondo_dtype types[] = {RONDO_FLOAT32, RONDO_FLOAT64,    RONDO_FLOAT
                                     RONDO_FLOAT8E4M3, RONDO_FLOAT8E5M2, RONDO_INT32};
 static const rondo_op ops[] = {RONDO_SUM, RONDO_PROD, RONDO_AVG, RONDO_MAX};
 
-/* Of a setting: which ranks are on GPUs, bit by bit; as bits are scarce in narrow types, orders show there now and then. */
+/* Of a setting: which ranks are on GPUs, bit by bit. */
 static unsigned on_gpu;
 
 static double term(rondo_dtype type, int rank, size_t i)

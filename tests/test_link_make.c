@@ -210,6 +210,7 @@ static void test_slots_apart(void **state)
         for (int from = 0; from < RANKS; from++) {
             if (from == READER) continue;
             at[from] = begins_at(kinds[k].transport, from, READER);
+            assert_int_not_equal((at[from] + sizeof(rondo_slot)) % 4096, 0); /* users' buffers begin there */
             for (int other = 0; other < from; other++) {
                 if (other == READER) continue;
                 uintptr_t apart = (at[from] - at[other]) % 4096;

@@ -24,6 +24,7 @@
 #include <stdbool.h>
 
 struct rd_line;
+struct rd_room;
 
 /* What calls are, beyond the collective that carries them out. Part of the signature. */
 enum rd_kind {
@@ -129,12 +130,13 @@ rondo_result rd_link_messages(rondo_comm *comm, int messages);
 
 /* comm->op for what comes after it (comm->spread), as a part of the same call. */
 rondo_result rd_prepare_spread(rondo_comm *comm);
-/* comm->together holds so many bytes. The call is named where there is no memory. */
-rondo_result rd_room_together(rondo_comm *comm, const rd_call *call, size_t bytes);
+/* Room in host memory for so many bytes, kept for later calls; what was in it is lost if it must grow. what: of which the
+ * bytes are. */
+rondo_result rd_room_hold(struct rd_room *room, size_t bytes, const char *what);
 
 /* ---- strict.c ---- */
 
-/* Every element of its result is added in the order of ranks: it is asked for, and it would show. */
+/* It takes another way than usual, so that every element is added in the order of ranks: that is asked for, and shows. */
 bool rd_is_strict(const rondo_comm *comm, const rd_call *call);
 /* Only where comm->strict. *first is what is to be done for a call: itself, or what strict sums begin with. */
 rondo_result rd_strict_first(rondo_comm *comm, const rd_call *call, rd_call *first);

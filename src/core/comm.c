@@ -33,7 +33,7 @@ void rd_comm_discard(rondo_comm *comm)
     rd_schedule *schedules = &comm->schedules[0][0][0], *of_rings = &comm->ring_schedules[0][0][0];
     for (size_t i = 0; i < sizeof comm->schedules / sizeof *schedules; i++) free(schedules[i].steps);
     for (size_t i = 0; i < sizeof comm->ring_schedules / sizeof *of_rings; i++) free(of_rings[i].steps);
-    free(comm->together);
+    free(comm->together.memory);
     free(comm->recorder);
     rd_bell_close(&comm->bell);
     pthread_cond_destroy(&comm->line.moved);

@@ -162,9 +162,8 @@ struct rondo_comm {
     rd_op messages;                                           /* the sends and receives in progress */
     rd_transfer *transfers[RD_LANES];                         /* of messages, of op */
     int transfer_room[RD_LANES];
-    unsigned char *together; /* where small all-reduces lie one after the other, to run as one; or what a strict sum has
-                                beyond what its rank asked for */
-    size_t together_room;
+    rd_room together; /* where small all-reduces lie one after the other, to run as one; or what a strict sum has beyond
+                         what its rank asked for */
     rd_scaled *scaled;                   /* operators made at run time */
     rd_room scaled_here, scaled_on_gpu;  /* for a message that one of them scales */
     rd_outgrown scaled_outgrown;         /* of the latter */

@@ -141,24 +141,24 @@ static size_t bytes_of(const rd_call *calls, int count)
     return bytes;
 }
 
-rondo_result rd_room_together(rondo_comm *comm, const rd_call *call, size_t bytes)
+rondo_result rd_room_hold(rd_room *room, size_t bytes, const char *what)
 {
-    if (bytes <= comm->together_room) return RONDO_SUCCESS;
-    unsigned char *room = realloc(comm->together, bytes);
-    if (!room) return rd_fail_errno("%s: no memory for %zu bytes", call->name, bytes);
-    comm->together = room;
-    comm->together_room = bytes;
+    if (bytes <= room->bytes) return RONDO_SUCCESS;
+    void *larger = realloc(room->memory, bytes);
+    if (!larger) return rd_fail_errno("no memory for %zu bytes of %s", bytes, what);
+    room->memory = larger;
+    room->bytes = bytes;
     return RONDO_SUCCESS;
 }
 
 /* Lays the terms of several calls one after the other. */
 static rondo_result fuse(rondo_comm *comm, const rd_call *calls, int count)
 {
-    size_t at = 0;
-    RD_TRY(rd_room_together(comm, calls, bytes_of(calls, count)));
+    RD_TRY(rd_room_hold(&comm->together, bytes_of(calls, count), "all-reduces that run as one"));
+    unsigned char *at = comm->together.memory;
     for (int i = 0; i < count; i++) {
         size_t part = bytes_of(&calls[i], 1);
-        memcpy(comm->together + at, calls[i].send, part);
+        memcpy(at, calls[i].send, part);
         at += part;
     }
     return RONDO_SUCCESS;
@@ -166,10 +166,10 @@ static rondo_result fuse(rondo_comm *comm, const rd_call *calls, int count)
 
 void rd_unfuse(rondo_comm *comm, const rd_call *calls, int count)
 {
-    size_t at = 0;
+    const unsigned char *at = comm->together.memory;
     for (int i = 0; i < count; i++) {
         size_t part = bytes_of(&calls[i], 1);
-        memcpy(calls[i].recv, comm->together + at, part);
+        memcpy(calls[i].recv, at, part);
         at += part;
     }
 }
@@ -316,7 +316,7 @@ RD_APART rondo_result prepare_as_one(rondo_comm *comm, const rd_call *calls, int
         RD_TRY(rd_scaled_terms(comm, calls, &as_one));
     } else {
         RD_TRY(fuse(comm, calls, count));
-        as_one.send = as_one.recv = comm->together;
+        as_one.send = as_one.recv = comm->together.memory;
         as_one.count = bytes_of(calls, count) / rd_dtype_bytes(calls->dtype);
     }
     return prepare(comm, &as_one, calls, count);

@@ -158,17 +158,13 @@ static rondo_result scale_on_gpu(rondo_comm *comm, const rd_reduction *product, 
 static void *own_room(rondo_comm *comm, size_t bytes, bool on_gpu)
 {
     rd_room *room = on_gpu ? &comm->scaled_on_gpu : &comm->scaled_here;
+    if (!on_gpu) return rd_room_hold(room, bytes, "scaled terms") == RONDO_SUCCESS ? room->memory : NULL;
     if (bytes <= room->bytes) return room->memory;
     void *larger = NULL;
-    if (!on_gpu) {
-        larger = realloc(room->memory, bytes);
-        if (!larger) rd_fail_errno("no memory for %zu bytes of scaled terms", bytes);
-    } else {
-        if (bytes < 2 * room->bytes) bytes = 2 * room->bytes;
-        if (rd_device_alloc(comm->device, bytes, &larger) == RONDO_SUCCESS && room->memory)
-            comm->scaled_outgrown.memory[comm->scaled_outgrown.count++] = room->memory;
-    }
-    if (larger) *room = (rd_room){larger, bytes};
+    if (bytes < 2 * room->bytes) bytes = 2 * room->bytes;
+    if (rd_device_alloc(comm->device, bytes, &larger) != RONDO_SUCCESS) return NULL;
+    if (room->memory) comm->scaled_outgrown.memory[comm->scaled_outgrown.count++] = room->memory;
+    *room = (rd_room){larger, bytes};
     return larger;
 }
 

@@ -21,7 +21,8 @@
 
 bool rd_is_strict(const rondo_comm *comm, const rd_call *call)
 {
-    return comm->strict && call->reduces && rd_order_shows(call->dtype, call->op, comm->size);
+    bool as_it_is = call->collective == RONDO_COLL_REDUCE && call->root == comm->size - 1; /* the chain goes by rank */
+    return comm->strict && call->reduces && !as_it_is && rd_order_shows(call->dtype, call->op, comm->size);
 }
 
 /* The call's result is the whole sum, on this rank. */
@@ -36,13 +37,12 @@ rondo_result rd_strict_first(rondo_comm *comm, const rd_call *call, rd_call *fir
     *first = *call;
     comm->spreads = false;
     if (!rd_is_strict(comm, call)) return RONDO_SUCCESS;
-    if (call->collective == RONDO_COLL_REDUCE && call->root == comm->size - 1) return RONDO_SUCCESS; /* as chains go */
     first->collective = RONDO_COLL_ALL_REDUCE;
     first->root = 0;
     first->count = call->count * rd_call_parts(comm, call);
     if (!wants_all(comm, call)) {
-        RD_TRY(rd_room_together(comm, call, first->count * rd_dtype_bytes(call->dtype)));
-        first->recv = comm->together;
+        RD_TRY(rd_room_hold(&comm->together, first->count * rd_dtype_bytes(call->dtype), "a strict sum"));
+        first->recv = comm->together.memory;
         first->recv_on_gpu = false;
     }
     if (rd_is_flat(comm)) return RONDO_SUCCESS;
@@ -62,7 +62,7 @@ rondo_result rd_strict_take(rondo_comm *comm, const rd_call *call)
 {
     size_t bytes = call->count * rd_dtype_bytes(call->dtype);
     if (call->collective != RONDO_COLL_REDUCE_SCATTER || !bytes || !rd_is_strict(comm, call)) return RONDO_SUCCESS;
-    const unsigned char *mine = comm->together + (size_t)comm->rank * bytes;
+    const unsigned char *mine = (const unsigned char *)comm->together.memory + (size_t)comm->rank * bytes;
     if (call->recv_on_gpu) return rd_device_move(comm->device, call->recv, mine, bytes);
     memcpy(call->recv, mine, bytes);
     return RONDO_SUCCESS;

@@ -52,8 +52,8 @@ static struct rd_call rd_call_of(const rd_reduction *reduction, const rd_pass *p
     call.factors.scale_float = (float)reduction->scale, call.factors.divisor_float = (float)reduction->divisor;
     if ((reduction->ranks & (reduction->ranks - 1)) == 0) call.factors.reciprocal = 1 / call.factors.divisor_float;
     call.scaled = reduction->scale != 1;
-    if (reduction->bytes == 1 && !integer) call.factors.quotient = rd_quotient_of(reduction->ranks);
     call.divided = pass->finish && (integer ? reduction->ranks : reduction->divisor) != 1;
+    if (call.divided && reduction->bytes == 1 && !integer) call.factors.quotient = rd_quotient_of(reduction->ranks);
     if (integer && call.divided)
         call.factors.divider = rd_divider_of((unsigned)reduction->ranks, (int)reduction->bytes * 8);
     return call;

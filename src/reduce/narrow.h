@@ -105,7 +105,7 @@ RD_INLINE v_uint16 is_above(v_uint16 a, const uint16_t *limit)
 #define RD_ROUND_UP(bits, suffix, above)                                                                               \
     RD_INLINE v_u##bits round_up_u##bits(v_u##bits kept, v_u##bits rest, v_u##bits one)                                \
     {                                                                                                                  \
-        v_u##bits less = rest - ((v_u##bits)(rest != 0) & ~kept & one);                                                  \
+        v_u##bits less = rest - ((v_u##bits)(rest != 0) & ~kept & one);                                                \
         return above;                                                                                                  \
     }
 #endif

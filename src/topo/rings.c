@@ -237,13 +237,6 @@ static rondo_result count_users(const maker *m, host *h)
 
 /* ---- One ring ---- */
 
-static bool is_by_rank(const int32_t *order, int n)
-{
-    for (int i = 0; i < n; i++)
-        if (order[i] != i) return false;
-    return true;
-}
-
 /* Rank 0 first. */
 static void rotate(rd_hop *hops, const int32_t *order, int n)
 {
@@ -256,6 +249,7 @@ static void rotate(rd_hop *hops, const int32_t *order, int n)
 static rondo_result make_ring(maker *m, rd_hop *hops)
 {
     int at = 0;
+    bool scattered = false; /* a ring by rank comes to some host more than once, and leaves it by no card that was chosen */
     int32_t *order = calloc((size_t)m->ranks, sizeof *order), *leave = calloc((size_t)m->ranks, sizeof *leave);
     rondo_result result = RONDO_SUCCESS;
     if (!order || !leave) {
@@ -267,11 +261,12 @@ static rondo_result make_ring(maker *m, rd_hop *hops)
         host *h = &m->host[m->round[i]];
         if ((result = way_through(m, h, m->in[i], m->out[i])) != RONDO_SUCCESS) goto out;
         if ((result = count_users(m, h)) != RONDO_SUCCESS) goto out;
-        for (int k = 0; k < h->count; k++) order[at++] = h->ranks[m->last.order[k]];
+        for (int k = 0; k < h->count; k++, at++) {
+            order[at] = h->ranks[m->last.order[k]];
+            scattered = scattered || (m->told->by_rank && order[at] != at);
+        }
         leave[order[at - 1]] = i; /* from here the ring goes on from the i-th host */
     }
-    /* A ring by rank that comes to some host more than once leaves it by no card that was chosen. */
-    bool scattered = m->told->by_rank && !is_by_rank(order, m->ranks);
     for (int i = 0; i < m->ranks && scattered; i++) order[i] = i;
     rotate(hops, order, m->ranks);
     for (int i = 0; i < m->ranks; i++) {

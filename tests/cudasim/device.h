@@ -37,7 +37,7 @@ __attribute__((visibility("default"), weak)) const struct rd_sim_services *rd_si
         (void)first;                                                                                                   \
     }                                                                                                                  \
     extern "C" __attribute__((visibility("default")))                                                                  \
-    const struct rd_sim_kernel name##_sim = {sizeof(args_type), max_threads, name##_run, name##_share};                              \
+    const struct rd_sim_kernel name##_sim = {sizeof(args_type), max_threads, name##_run, name##_share};             \
     extern "C" void name(const args_type args)
 
 /* To be called in every turn of a loop that waits for another thread, block, device or process: lets them go on. */
