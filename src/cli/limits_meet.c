@@ -7,6 +7,7 @@
  * threads of it twice as long as one.
  */
 #include "base/clock.h"
+#include "base/hot.h"
 #include "cli/limits.h"
 
 #include <sched.h>
@@ -18,15 +19,6 @@ enum { TRIES = 9, ADDITIONS = 4000 };
 enum { POLLS = 2000, POLLS_CROWDED = 20 }; /* before a rank that waits lets others run */
 #define PATIENCE_S 600.0
 
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 static void await(const rd_meeting *meeting, const rd_flag *flag, uint64_t count)
 {
     int polls = meeting->crowded ? POLLS_CROWDED : POLLS;
@@ -34,7 +26,7 @@ static void await(const rd_meeting *meeting, const rd_flag *flag, uint64_t count
     while (atomic_load_explicit(&flag->count, memory_order_acquire) < count) {
         if (polls > 0) {
             polls--;
-            relax();
+            rd_relax();
             continue;
         }
         sched_yield();

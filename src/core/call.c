@@ -39,6 +39,7 @@ static rondo_result give_to(rondo_stream *stream, rondo_comm *comm, const rd_cal
 
 static rondo_result run(rondo_comm *comm, rd_call *call, rondo_stream *stream)
 {
+    if (!stream && rd_repeats(comm, call)) return rd_repeat(comm, call);
     rondo_result stop = rd_comm_stopped(comm);
     if (stop) {
         rd_record_write(comm); /* of one that was late, and learns it only now */

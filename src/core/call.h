@@ -3,6 +3,7 @@
  * call.h - a call from the moment it is made until it has a result.
  *
  *   call.c     one thread at a time, checked; then run at once, put into a group, or given to a stream
+ *   repeat.c   ... or run at once, as the one before
  *   check.c    every argument error, in words
  *   prepare.c  the plan, the buffers and the signature of what is to run
  *   task.c     one or several calls on a communicator as the unit that waits for its turn and runs
@@ -86,11 +87,26 @@ static inline bool rd_is_message(const rd_call *call)
     return call->kind == RD_KIND_SEND || call->kind == RD_KIND_RECV;
 }
 
+/* Two buffers of so many bytes that are the same or apart, as most calls have them, need no other look. */
+static inline bool rd_buffers_are_usual(const rd_call *call, size_t bytes)
+{
+    uintptr_t send = (uintptr_t)call->send, recv = (uintptr_t)call->recv;
+    if (!send || !recv) return false;
+    return send == recv || send + bytes <= recv || recv + bytes <= send;
+}
+
 /* ---- call.c ---- */
 
 rondo_result rd_call_run(rondo_comm *comm, rd_call *call, rondo_stream *stream);
 /* Leaves this thread's last error where rondo_last_error(comm) finds it, if result is one; returns result. */
 rondo_result rd_comm_note(rondo_comm *comm, rondo_result result);
+
+/* ---- repeat.c ---- */
+
+/* An all-reduce without a stream or group that differs from the last operation in buffers and signature only, and can run
+ * now. By who is inside a call. */
+bool rd_repeats(const rondo_comm *comm, const rd_call *call);
+rondo_result rd_repeat(rondo_comm *comm, const rd_call *call);
 
 /* ---- check.c ---- */
 
@@ -117,6 +133,8 @@ double rd_estimate(const rondo_comm *comm, const rd_call *calls, int count);
 
 /* comm->op for `count` calls, which are one or can be fused. Numbers them. */
 rondo_result rd_prepare(rondo_comm *comm, const rd_call *calls, int count);
+/* The same for a call that rd_repeats. */
+void rd_prepare_again(rondo_comm *comm, const rd_call *call);
 /* How many calls from the first on run as one operation: small all-reduces of one type and operator, or, on GPUs,
  * collectives of one type that are one launch. */
 int rd_fusable(const rondo_comm *comm, const rd_call *calls, int count);
@@ -156,6 +174,8 @@ bool rd_task_claim(rd_task *task);
 /* Somebody may wait for a turn on a communicator that has ended now. */
 void rd_line_wake(struct rd_line *line);
 
+/* It is its communicator's only call, and comm->op carries it out, which has moved so often. entry: in the flight record. */
+void rd_task_resume(rd_task *task, uint64_t entry, long moved);
 /* Does what can be done. RD_DONE: all its calls are done; RD_FAILED: task->result is set, or the operation that
  * rd_task_stuck gives says how. */
 rd_progress rd_task_advance(rd_task *task);
@@ -173,6 +193,9 @@ void rd_task_finish(rd_task *task, rondo_result result);
 
 /* Drives n tasks, on n communicators, until each has a result. bells: room for as many; NULL for one task. */
 void rd_drive(rd_task *const *tasks, int n, rondo_bell **bells);
+
+/* The same for one that runs (rd_task_resume), and whose last advance returned `progress`. */
+void rd_drive_on(rd_task *task, rd_progress progress);
 
 /* ---- explain.c ---- */
 

@@ -120,14 +120,6 @@ RD_APART rondo_result check_buffers(const rondo_comm *comm, const rd_call *call)
     return check_form(comm, call, sends, receives);
 }
 
-/* Two buffers of so many bytes that are the same or apart, as most calls have them, need no other look. */
-static bool are_usual(const rd_call *call, size_t bytes)
-{
-    uintptr_t send = (uintptr_t)call->send, recv = (uintptr_t)call->recv;
-    if (call->collective != RONDO_COLL_ALL_REDUCE || !send || !recv) return false;
-    return send == recv || send + bytes <= recv || recv + bytes <= send;
-}
-
 RD_APART rondo_result no_type(const rd_call *call)
 {
     return rd_fail(RONDO_INVALID_ARGUMENT,
@@ -161,7 +153,7 @@ rondo_result rd_check_call(rondo_comm *comm, rd_call *call)
                        call->name, call->root);
     each = bytes * rd_call_parts(comm, call);
     if (__builtin_mul_overflow(call->count, each, &all) || all > MOST_BYTES) return too_many(call, each);
-    if (all && !are_usual(call, all)) RD_TRY(check_buffers(comm, call));
+    if (all && !(call->collective == RONDO_COLL_ALL_REDUCE && rd_buffers_are_usual(call, all))) RD_TRY(check_buffers(comm, call));
     if (all && comm->cuda) RD_TRY(rd_call_locate(comm, call));
     bool built_in = !call->reduces || (unsigned)call->op < RONDO_OPS;
     return built_in ? RONDO_SUCCESS : rd_scaled_take(comm, call);

@@ -54,12 +54,19 @@ typedef struct rd_schedule {
 typedef struct rd_shape {
     bool known;
     bool keeps; /* this rank has a result */
+    bool repeats; /* repeat.c makes them */
     rondo_collective collective;
     rondo_dtype dtype;
     rondo_op op;
     int root;
-    size_t count;
+    size_t count, bytes;
 } rd_shape;
+
+static inline bool rd_is_shape(const rd_shape *shape, const rd_call *call)
+{
+    return shape->known && shape->count == call->count && shape->collective == call->collective &&
+           shape->dtype == call->dtype && shape->op == call->op && shape->root == call->root;
+}
 
 /* Why a communicator has ended; set once, by whoever comes first, in any thread. */
 typedef struct rd_stop {

@@ -243,12 +243,6 @@ static rondo_result make_plan(rondo_comm *comm, const rd_call *call)
 
 /* A training loop repeats its calls: what the operation of one is like, but for its buffers and its signature, is kept
  * for the next. */
-static bool is_shape(const rd_shape *shape, const rd_call *call)
-{
-    return shape->known && shape->count == call->count && shape->collective == call->collective &&
-           shape->dtype == call->dtype && shape->op == call->op && shape->root == call->root;
-}
-
 RD_APART rondo_result take_shape(rondo_comm *comm, const rd_call *call)
 {
     rd_op *op = &comm->op;
@@ -264,19 +258,29 @@ RD_APART rondo_result take_shape(rondo_comm *comm, const rd_call *call)
     comm->shape = (rd_shape){
         .known = true,
         .keeps = (c != RONDO_COLL_REDUCE && c != RONDO_COLL_GATHER) || comm->rank == call->root,
+        .repeats = c == RONDO_COLL_ALL_REDUCE && !comm->cuda && !comm->device && !comm->strict && !comm->trace,
         .collective = c,
         .dtype = call->dtype,
         .op = call->op,
         .root = call->root,
         .count = call->count,
+        .bytes = call->count * op->reduction->bytes,
     };
     return RONDO_SUCCESS;
+}
+
+void rd_prepare_again(rondo_comm *comm, const rd_call *call)
+{
+    rd_op *op = &comm->op;
+    op->buffers.input = call->send;
+    op->buffers.output = call->recv;
+    op->signature = signature_of(++comm->calls, call, 1);
 }
 
 RD_HOT rondo_result set_op(rondo_comm *comm, const rd_call *call, uint64_t number, uint64_t signature)
 {
     rd_op *op = &comm->op;
-    if (!is_shape(&comm->shape, call)) RD_TRY(take_shape(comm, call));
+    if (!rd_is_shape(&comm->shape, call)) RD_TRY(take_shape(comm, call));
     op->buffers.input = call->send;
     op->buffers.output = comm->shape.keeps ? call->recv : NULL;
     if (comm->device) RD_TRY(rd_place_call(comm, call));

@@ -196,6 +196,15 @@ static void end_entry(rd_task *task, rondo_result result, bool at_once)
         rd_record_end(task->comm->recorder, task->entry + (uint64_t)i, result, at_once);
 }
 
+void rd_task_resume(rd_task *task, uint64_t entry, long moved)
+{
+    task->started = task->running = true;
+    task->fused = 1;
+    task->entry = entry;
+    task->moved = moved;
+    atomic_store_explicit(&task->comm->woken, 1, memory_order_relaxed); /* who left before this call matters, too */
+}
+
 static rd_progress start_next(rd_task *task)
 {
     rondo_comm *comm = task->comm;

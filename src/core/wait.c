@@ -24,15 +24,6 @@
 #define NAP_NS      50000      /* a sleep beside a GPU, which rings no bell */
 #define TURN_NS     1000000    /* a sleep's longest while some task waits for its turn, which rings no bell */
 
-static void relax(void)
-{
-#if defined(__x86_64__) || defined(__i386__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 /* ---- One task ---- */
 
 /* The caller's buffers are the caller's again when the call returns, also when it failed. A peer, or this rank's GPU,
@@ -251,7 +242,7 @@ RD_APART void wait_a_little(rd_task *const *tasks, int n, rondo_bell **bells, lo
 {
     if (idle == 1) *spin = polls(tasks, n);
     if (idle <= *spin)
-        relax();
+        rd_relax();
     else if (idle <= *spin + YIELDS)
         sched_yield();
     else
@@ -282,6 +273,14 @@ RD_APART void drive_all(rd_task *const *tasks, int n, rondo_bell **bells)
         idle = moved ? 0 : idle + 1;
         if (!moved && left) wait_a_little(tasks, n, bells, idle, &spin);
     }
+}
+
+void rd_drive_on(rd_task *task, rd_progress progress)
+{
+    unsigned floats = rd_fp_enter();
+    if (progress == RD_FAILED) finish(task, result_of(task, progress));
+    drive_one(task);
+    rd_fp_leave(floats);
 }
 
 void rd_drive(rd_task *const *tasks, int n, rondo_bell **bells)

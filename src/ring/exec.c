@@ -53,11 +53,26 @@ RD_APART void start_ring(rd_op *op)
     }
 }
 
-void rd_op_start(rd_op *op)
+static void forget_failure(rd_op *op)
 {
     op->failure = RONDO_LINK_OK;
     op->failed = NULL;
     op->engine_failed = false;
+}
+
+void rd_op_start_again(rd_op *op)
+{
+    if (op->by == RD_BY_FLAT) {
+        forget_failure(op);
+        rd_flat_start_again(op);
+    } else {
+        rd_op_start(op);
+    }
+}
+
+void rd_op_start(rd_op *op)
+{
+    forget_failure(op);
     op->own_ticket = 0;
     op->by = executor(op);
     switch (op->by) {

@@ -265,6 +265,9 @@ void rd_kernel_wire(rd_wiring *wiring, rd_engine *engine, int ranks);
  * hierarchical ones hier, too; fills in the rest. A hierarchical one has plan for the message as a whole. */
 void rd_op_start(rd_op *op);
 
+/* Starts one that differs in buffers and signature only from the last that was started in op. */
+void rd_op_start_again(rd_op *op);
+
 /* Does what can be done now. RD_MOVED: something, call again; RD_IDLE: nothing, wait; RD_FAILED: op->failure, ->failed. */
 rd_progress rd_op_advance(rd_op *op);
 
@@ -347,6 +350,7 @@ rd_progress rd_ring_advance(rd_op *op, rd_flow *flow);
 rondo_link_result rd_ring_arm(rd_flow *flow, rondo_bell *bell, const rd_wire **which); /* gave the answer */
 const rd_wire *rd_ring_look(const rd_op *op, const rd_flow *flow); /* a wire with a foreign slice, or NULL */
 void rd_flat_start(rd_op *op);
+void rd_flat_start_again(rd_op *op);
 rd_progress rd_flat_advance(rd_op *op);
 rondo_link_result rd_flat_arm(rd_op *op, rondo_bell *bell);
 const rd_wire *rd_flat_look(const rd_op *op);

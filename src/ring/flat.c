@@ -38,21 +38,30 @@ void rd_flat_start(rd_op *op)
 {
     rd_flat *flat = &op->flat;
     uint64_t most = 0;
-    flat->published = flat->reduced = flat->collected = 0;
-    flat->publish_at = flat->reduce_at = flat->collect_at = 0;
-    flat->blocked = NULL;
     flat->ahead = RD_FLAT_SLOTS;
     for (int32_t r = 0; r < op->plan.size; r++) {
-        flat->direct_to[r] = false; /* by step, of which there are fewer than ranks */
-        flat->peer_in[r] = NULL;
         flat->chunk[r] = rondo_chunk(&op->plan, r);
         if (flat->chunk[r].count > most) most = flat->chunk[r].count;
-        const rd_wire *wire = &op->wiring->flat_out[r];
-        flat->base[r] = r == op->plan.rank ? 0 : wire->used;
-        if (r != op->plan.rank && wire->link->slots < flat->ahead) flat->ahead = wire->link->slots;
+        if (r == op->plan.rank) continue;
+        uint32_t slots = op->wiring->flat_out[r].link->slots;
+        if (slots < flat->ahead) flat->ahead = slots;
     }
     flat->slices = rondo_slices(most, op->slice_elements);
     flat->apart = flat->ahead > 2 ? 2 : 1;
+    rd_flat_start_again(op);
+}
+
+void rd_flat_start_again(rd_op *op)
+{
+    rd_flat *flat = &op->flat;
+    flat->published = flat->reduced = flat->collected = 0;
+    flat->publish_at = flat->reduce_at = flat->collect_at = 0;
+    flat->blocked = NULL;
+    for (int32_t r = 0; r < op->plan.size; r++) {
+        flat->direct_to[r] = false; /* by step, of which there are fewer than ranks */
+        flat->peer_in[r] = NULL;
+        flat->base[r] = op->wiring->flat_out[r].used; /* 0 of this rank's own place */
+    }
 }
 
 /* Each of the three goes on from where it stopped: AGAIN when it cannot, OK when a slice is through. */
