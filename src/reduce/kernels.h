@@ -80,11 +80,26 @@ static void rd_part(const rd_reduction *reduction, const rd_pass *pass, size_t s
         memcpy((unsigned char *)pass->output[o] + at * out_bytes, result, n * out_bytes);
 }
 
-/* Handles as many elements first as bring output[0] to the beginning of a line, and says how many. */
+/* Of how many sources and outputs element `at` begins a line. */
+static int rd_begin_lines(const struct rd_call *call, size_t at)
+{
+    const rd_pass *pass = call->pass;
+    int n = 0;
+    for (int k = 0; k < pass->sources; k++) {
+        size_t bytes = k == 0 ? call->first_bytes : call->reduction->bytes;
+        n += ((uintptr_t)pass->source[k] + at * bytes) % RD_LINE == 0;
+    }
+    for (int o = 0; o < pass->outputs; o++) n += ((uintptr_t)pass->output[o] + at * call->out_bytes) % RD_LINE == 0;
+    return n;
+}
+
+/* Handles as many elements first as bring output[0] to the beginning of a line, and says how many: none where as much else
+ * begins one as it is. Of flat's two slots and two places of the user's, the slots shall: their lines move between caches. */
 static size_t rd_head(const struct rd_call *call, size_t step)
 {
     size_t to_line = -(uintptr_t)call->pass->output[0] & (RD_LINE - 1), head = to_line / call->out_bytes;
     if (to_line % call->out_bytes != 0 || call->pass->count * call->out_bytes < RD_WORTH_ALIGNING) return 0;
+    if (rd_begin_lines(call, head) <= rd_begin_lines(call, 0)) return 0;
     for (size_t at = 0, n; at < head; at += n) {
         n = head - at < step ? head - at : step;
         rd_part(call->reduction, call->pass, step, at, n);

@@ -25,10 +25,6 @@ typedef struct whereabouts {
 } whereabouts;
 #define DIRECT_MARK 0x5d1c7d1c7d1c7d1cu
 
-/* Bytes of a slice from which on its lines are also written when they are copied out, so that they are all this rank's
- * when it publishes in them again. Less than a tenth of the time from 64 KiB on; below, it costs as much. */
-#define TOUCH_LEAST 65536
-
 static rondo_range piece(const rd_op *op, int32_t chunk, uint64_t slice)
 {
     return rondo_slice(op->flat.chunk[chunk], slice, op->slice_elements);
@@ -248,7 +244,7 @@ static rondo_link_result collect(rd_op *op)
         if (back < flat->base[step->recv_from] + back_when_here(flat, flat->collect_at))
             return r == RONDO_LINK_OK ? RONDO_LINK_AGAIN : r;
         void *place = flat->place[flat->collect_at][flat->collected % RD_FLAT_SLOTS];
-        if (bytes) rd_copy(rd_op_output(op, step->recv_chunk, part), NULL, place, bytes, bytes >= TOUCH_LEAST);
+        if (bytes) rd_copy(rd_op_output(op, step->recv_chunk, part), NULL, place, bytes, false);
         if (op->trace) rd_trace_received(op->trace, peers + flat->collect_at, step, part, bytes, flat->collected, 0);
     }
     flat->collect_at = 0;
