@@ -109,7 +109,7 @@ struct rondo_link {
     uint64_t bytes_sent; /* payload committed or sent so far (sending end) */
 };
 
-/* The head of every slot, one cache line, followed by slot_bytes of payload. Slice n (from 0) lies in slot
+/* The head of every slot, one cache line; slot_bytes of payload lie behind it or elsewhere (rondo_view). Slice n (from 0) lies in slot
  * n % slots. filled == n + 1: slice n is there (stored with release after payload, signature and bytes, loaded with
  * acquire before them). freed == n + 1: its receiver is done with it (stored with release after whatever it left in the
  * payload, loaded with acquire before slice n + slots is stored there). With DEVICE both at system scope.
@@ -124,8 +124,8 @@ typedef struct rondo_slot {
     unsigned char brief[RONDO_SLOT_BRIEF];
 } rondo_slot;
 
-/* The slots as memory, the same for every link that has slots and for kernels. In host memory a slot's payload follows
- * its head; in GPU memory it lies elsewhere. Addresses and strides are multiples of 64, and never change.
+/* The slots as memory, the same for every link that has slots and for kernels. In host memory a slot's payload lies
+ * behind its head; in GPU memory it lies elsewhere. Addresses and strides are multiples of 64, and never change.
  *
  * Two kernels may move a slice in *packets* instead, of which each says for itself that it is there
  * (kernels/packet.cuh): then the receiver need not look at heads, which lie far from a GPU. Packets have memory of

@@ -243,7 +243,7 @@ static void other_descriptor(rondo_offer *offer)
 static void test_spoilt(void **state)
 {
     (void)state;
-    check_refused(other_version, NULL, SLOT_BYTES, "rank 0 speaks version 6 of cuda_ipc links, this rank version 5");
+    check_refused(other_version, NULL, SLOT_BYTES, "rank 0 speaks version 7 of cuda_ipc links, this rank version 6");
     check_refused(one_byte_less, NULL, SLOT_BYTES, "rank 0 offers a cuda_ipc link in");
     check_refused(no_descriptors, NULL, SLOT_BYTES, "rank 0 offers a cuda_ipc link in");
     check_refused(other_token, NULL, SLOT_BYTES, "does not hold the token");

@@ -172,7 +172,7 @@ static const rondo_link_ops ipc_ops = {
     .close = close_end,
 };
 static const rd_mapped_kind ipc_kind = {
-    .ops = &ipc_ops, .version = 5, .offer_bytes = sizeof(struct wire_offer), .heads_only = true};
+    .ops = &ipc_ops, .version = 6, .offer_bytes = sizeof(struct wire_offer), .heads_only = true};
 
 /* ---- Making a link ---- */
 

@@ -32,7 +32,7 @@ struct wire_offer {
     uint64_t process[2]; /* random, of the process */
     uint64_t number;
 };
-enum { VERSION = 4, PAGE = 4096 };
+enum { VERSION = 5, PAGE = 4096 };
 
 static struct {
     pthread_mutex_t mutex;

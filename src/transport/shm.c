@@ -41,7 +41,7 @@ static void close_end(rondo_link *link)
 }
 
 static const rondo_link_ops shm_ops = RD_SLOTS_OPS("shm", shm_register, shm_import, shm_arm, close_end);
-static const rd_mapped_kind shm_kind = {.ops = &shm_ops, .version = 4, .offer_bytes = sizeof(rd_mapped_offer)};
+static const rd_mapped_kind shm_kind = {.ops = &shm_ops, .version = 5, .offer_bytes = sizeof(rd_mapped_offer)};
 
 /* The socket on which the link is made, if there is one, carries the descriptors of memory. */
 static rd_direct direct_of(const rondo_link_spec *spec)

@@ -42,7 +42,7 @@ rondo_result rd_slots_agree(const rondo_link_spec *spec, const char *transport, 
 
 size_t rd_slots_memory(const rondo_link_spec *spec)
 {
-    return first_slot(spec) + spec->slots * (sizeof(rondo_slot) + spec->slot_bytes);
+    return first_slot(spec) + spec->slots * (RD_SLOTS_HEAD + spec->slot_bytes);
 }
 
 void rd_slots_prepare(void *memory, const rondo_link_spec *spec, const uint64_t token[2])
@@ -51,7 +51,7 @@ void rd_slots_prepare(void *memory, const rondo_link_spec *spec, const uint64_t 
     *control = (rd_slots_control){.token = {token[0], token[1]}, .slot_bytes = spec->slot_bytes, .slots = spec->slots};
     unsigned char *base = (unsigned char *)memory + first_slot(spec);
     for (uint32_t i = 0; i < spec->slots; i++)
-        *(rondo_slot *)(base + i * (sizeof(rondo_slot) + spec->slot_bytes)) = (rondo_slot){0};
+        *(rondo_slot *)(base + i * (RD_SLOTS_HEAD + spec->slot_bytes)) = (rondo_slot){0};
 }
 
 void rd_slots_init(rd_slots *end, void *memory, const rondo_link_spec *spec, int side, const rondo_link_ops *ops)
@@ -63,7 +63,7 @@ void rd_slots_init(rd_slots *end, void *memory, const rondo_link_spec *spec, int
                  .slot_bytes = spec->slot_bytes,
                  .peer = spec->peer},
         .base = (unsigned char *)memory + first_slot(spec),
-        .stride = sizeof(rondo_slot) + spec->slot_bytes,
+        .stride = RD_SLOTS_HEAD + spec->slot_bytes,
         .mask = spec->slots - 1,
         .watched = side == RD_SENDER ? offsetof(rondo_slot, freed) : offsetof(rondo_slot, filled),
         .control = memory,
@@ -112,10 +112,10 @@ static inline rondo_slot *slot_of(const rd_slots *end, uint64_t slice)
     return (rondo_slot *)(end->base + (slice & end->mask) * end->stride);
 }
 
-/* In host memory the payload follows the head. */
+/* In host memory the payload lies behind the head. */
 static inline void *payload_of(rondo_slot *slot, size_t bytes)
 {
-    return bytes <= RONDO_SLOT_BRIEF ? slot->brief : (unsigned char *)(slot + 1);
+    return bytes <= RONDO_SLOT_BRIEF ? slot->brief : (unsigned char *)slot + RD_SLOTS_HEAD;
 }
 
 static inline bool has_come(const rd_slots *end, uint64_t slice)
@@ -177,9 +177,9 @@ rondo_link_result rd_slots_reserve(rondo_link *link, size_t bytes, void **place)
  * slices stream, and the peer may be reading there. */
 static inline void expect_another(const rd_slots *end, size_t bytes)
 {
-    const unsigned char *payload = (const unsigned char *)(slot_of(end, end->finished) + 1);
+    const unsigned char *payload = (const unsigned char *)slot_of(end, end->finished) + RD_SLOTS_HEAD;
     if (bytes <= RONDO_SLOT_BRIEF || bytes > SHORT_SLICE || !end->by_halves) return;
-    if (bytes > end->stride - sizeof(rondo_slot)) return; /* payloads lie elsewhere */
+    if (bytes > end->stride - RD_SLOTS_HEAD) return; /* payloads lie elsewhere */
     for (size_t at = 0; at < bytes; at += sizeof(rondo_slot)) rd_will_write(payload + at);
 }
 
@@ -269,7 +269,7 @@ rondo_link_result rd_slots_arm(rondo_link *link, rondo_bell *bell, uint64_t seen
 rondo_link_result rd_slots_view(rondo_link *link, rondo_view *view)
 {
     const rd_slots *end = (const rd_slots *)link;
-    *view = (rondo_view){.heads = end->base, .payloads = end->base + sizeof(rondo_slot), .head_stride = end->stride,
+    *view = (rondo_view){.heads = end->base, .payloads = end->base + RD_SLOTS_HEAD, .head_stride = end->stride,
                          .payload_stride = end->stride, .count = link->slots, .next = end->finished};
     return RONDO_LINK_OK;
 }

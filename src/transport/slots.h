@@ -23,13 +23,18 @@ typedef struct rd_slots_control {
     unsigned char unused[20];
 } rd_slots_control;
 
+/* From one head to its payload: two lines, since processors fetch a line's neighbour, too. Who polls a head would else take
+ * the payload's first line from him who writes it, or a payload's reader the next slot's head: 1 to 5 % of 64 B to 32 KiB,
+ * and up to 13 where the cores share no cache. */
+#define RD_SLOTS_HEAD 128
+
 /* Where slot 0 begins, so that its payload does in the middle of a page, and the others' close by. Users' buffers and
  * their parts mostly begin within the first lines of one. A loop over both that met each at the same distance from a
  * page's begin would, on many processors, take loads of the one to need what was just stored into the other (they
  * compare 12 bits of addresses), and find the two in each other's way in the first cache (Zen guesses the way in it by
  * a hash of addresses): 5 to 15 % of an all-reduce of 16 KiB to 4 MiB, and where the hashes meet several times as long.
  */
-#define RD_SLOTS_FIRST (2048 - sizeof(rondo_slot))
+#define RD_SLOTS_FIRST (2048 - RD_SLOTS_HEAD)
 /* A rank reads the slots of all that send to it side by side, and writes to them. At one distance from a page's begin,
  * the lines of 16 of them would share 8 ways of the first cache: so each link's slots lie further on by some of these. */
 #define RD_SLOTS_PLACES 16
