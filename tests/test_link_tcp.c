@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { HEADER = 32, LETTER = 2048, MAGIC = 0x524e0002, LARGE = 256 * 1024 };
+enum { HEADER = 32, LETTER = 4096, MAGIC = 0x524e0002, LARGE = 256 * 1024 };
 
 /* ---- Wrapped calls ---- */
 
