@@ -3,8 +3,8 @@
 
 #include "base/gpu.h"
 #include "base/log.h"
-#include "core/hello.h"
 #include "core/pool.h"
+#include "core/reach.h"
 #include "transport/transport.h"
 
 #include <stdio.h>

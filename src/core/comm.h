@@ -10,6 +10,7 @@
  *   edges.c    ... and how they are made
  *   hierarchy.c  the links and the choice of hierarchical all-reduces
  *   api.c      the collectives, each a description of the call and one line
+ *   reach.c    what making a link takes, then and later
  *   hello.c    the first bytes of a link
  *   links.c    links beyond the ring's neighbours, made on demand
  *   pool.c     ... and the GPU memory for their slots

@@ -40,7 +40,6 @@ typedef struct rd_outcome {
 typedef struct rd_connecting {
     rondo_comm *comm;
     rd_card *cards;
-    bool *unix_ok; /* as in rd_edges */
     int64_t deadline;
     rd_neighbours near;
     bool flat;
@@ -79,7 +78,7 @@ static rondo_result make_edges(rd_connecting *c)
 {
     rondo_comm *comm = c->comm;
     size_t most = (size_t)comm->size + RD_MAX_CHANNELS + RD_HIERARCHY_EDGES;
-    rd_edges edges = {.comm = comm, .cards = c->cards, .unix_ok = c->unix_ok, .deadline = c->deadline};
+    rd_edges edges = {.comm = comm, .cards = c->cards, .deadline = c->deadline};
     edges.out = calloc(2 * most, sizeof *edges.out);
     if (!edges.out) return rd_fail_errno("no memory for the links of %d ranks", comm->size);
     edges.in = edges.out + most;
@@ -136,7 +135,7 @@ static rondo_result refuse_flat(const rd_connecting *c)
         }
         bool asked = is_remote(c->cards[r].transport);
         bool lacks = c->flat && r != comm->rank && !has(wire_out(comm, r, 0), RONDO_LINK_SLOTS | RONDO_LINK_RETURN);
-        if (!asked && c->unix_ok[r] && !lacks) continue;
+        if (!asked && comm->links.reach[r] != RONDO_REACH_NETWORK && !lacks) continue;
         rd_member_peer_name(comm->member, r, name, sizeof name);
         snprintf(why, sizeof why,
                  asked ? "they are over %s (RONDO_TRANSPORT asks for it)" : "that with %s is over the network",
@@ -221,27 +220,38 @@ static void log_ring(const rondo_comm *comm)
         rd_log(RD_LOG_INFO, "hierarchical all-reduces: %d hosts of %d ranks, up to %zu bytes", h->hosts, h->local, h->most);
 }
 
+static rondo_result start_control(rd_connecting *c)
+{
+    rondo_comm *comm = c->comm;
+    bool *over_unix = calloc((size_t)comm->size, sizeof *over_unix);
+    if (!over_unix) return rd_fail_errno("no memory for %d ranks' connections", comm->size);
+    for (int r = 0; r < comm->size; r++) over_unix[r] = comm->links.reach[r] != RONDO_REACH_NETWORK;
+    rondo_result result = rd_member_start_control(comm->member, over_unix, c->deadline);
+    free(over_unix);
+    return result;
+}
+
 static rondo_result make_links(rd_connecting *c, rd_table *table)
 {
     rondo_comm *comm = c->comm;
     const rd_settings *s = &comm->settings;
+    const rd_card *mine = &c->cards[comm->rank];
     c->flat = s->algo != RD_ALGO_RING && comm->size <= s->flat_ranks && comm->size <= RD_MAX_FLAT;
     for (int r = 0; r < comm->size; r++) {
-        c->unix_ok[r] = rd_cards_may_share_host(&c->cards[r], &c->cards[comm->rank]);
-        comm->links.reach[r] =
-            (unsigned char)(rd_cards_share_process(&c->cards[r], &c->cards[comm->rank]) ? RONDO_REACH_PROCESS
-                            : c->unix_ok[r]                                             ? RONDO_REACH_HOST
-                                                                                        : RONDO_REACH_NETWORK);
-        comm->links.lacking[r] = c->cards[comm->rank].lacking | c->cards[r].lacking;
+        bool near = rd_cards_may_share_host(&c->cards[r], mine);
+        comm->links.reach[r] = (unsigned char)(rd_cards_share_process(&c->cards[r], mine) ? RONDO_REACH_PROCESS
+                                               : near                                     ? RONDO_REACH_HOST
+                                                                                          : RONDO_REACH_NETWORK);
+        comm->links.lacking[r] = mine->lacking | c->cards[r].lacking;
         comm->on_gpus = comm->on_gpus || c->cards[r].on_gpu;
-        c->flat = c->flat && c->unix_ok[r] && !is_remote(c->cards[r].transport) && !c->cards[r].on_gpu;
+        c->flat = c->flat && near && !is_remote(c->cards[r].transport) && !c->cards[r].on_gpu;
     }
     long turns = TURNS_ALL / comm->size < TURNS_BYTES ? TURNS_ALL / comm->size : TURNS_BYTES;
     long each = (comm->crowded ? turns : HOST_BYTES) / FLAT_SLOTS / (comm->size - 1) / 4096 * 4096;
     c->flat_bytes = each < FLAT_LEAST ? FLAT_LEAST : (size_t)each;
     if (c->flat_bytes > comm->wiring.slice_bytes) c->flat_bytes = comm->wiring.slice_bytes;
     /* First the control plane, so that a death while links are made is noticed at once. */
-    RD_TRY(rd_member_start_control(comm->member, c->unix_ok, c->deadline));
+    RD_TRY(start_control(c));
     comm->fast = s->numerics == RD_NUMERICS_FAST || (s->numerics == RD_NUMERICS_AUTO && comm->on_gpus);
     RD_TRY(rd_comm_open_device(comm)); /* if that fails, the others can be told */
     RD_TRY(make_edges(c));
@@ -256,8 +266,7 @@ rondo_result rd_comm_connect(rondo_comm *comm, rd_table *table, const rd_contact
     rondo_result result = RONDO_SUCCESS;
     comm->strict = comm->settings.numerics == RD_NUMERICS_STRICT && n > 2; /* of two terms either comes first */
     c.cards = calloc(n, sizeof *c.cards);
-    c.unix_ok = calloc(n, sizeof *c.unix_ok);
-    if (!contacts || !c.cards || !c.unix_ok) {
+    if (!contacts || !c.cards) {
         result = rd_fail_errno("no memory for %d ranks' cards", comm->size);
         goto out;
     }
@@ -271,7 +280,6 @@ rondo_result rd_comm_connect(rondo_comm *comm, rd_table *table, const rd_contact
     set_polls(comm);
     if (result == RONDO_SUCCESS) log_ring(comm);
 out:
-    free(c.unix_ok);
     free(c.cards);
     free(contacts);
     return result;

@@ -2,25 +2,24 @@
 #include "core/edges.h"
 
 #include "base/log.h"
-#include "boot/wire.h"
 #include "core/device.h"
 #include "core/hello.h"
+#include "core/reach.h"
 #include "reduce/device.h"
 #include "transport/transport.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 enum { PURPOSE_LINK = 1, PURPOSE_SOCKET = 2, MOST_SOCKETS = 8 };
 
 /* Between two ranks of a host that both use a GPU: cuda_ipc, where the one GPU reaches the other's memory. *transport
  * stays NULL where it is not for them; a failure only where cuda_ipc was asked for. */
-static rondo_result by_gpu(const rd_edges *c, int peer, rondo_reach far, const rondo_transport **transport, char *why,
-                           size_t bytes)
+static rondo_result by_gpu(const rd_edges *c, int peer, const rondo_transport **transport, char *why, size_t bytes)
 {
     rondo_comm *comm = c->comm;
     const rd_card *mine = &c->cards[comm->rank], *theirs = &c->cards[peer];
+    rondo_reach far = (rondo_reach)comm->links.reach[peer];
     long asked = comm->settings.transport;
     *transport = NULL;
     if (asked != RD_TRANSPORT_AUTO && asked != RD_TRANSPORT_CUDA_IPC) return RONDO_SUCCESS;
@@ -45,46 +44,27 @@ static rondo_result by_gpu(const rd_edges *c, int peer, rondo_reach far, const r
     return RONDO_SUCCESS;
 }
 
-/* The best transport that reaches peer, and a connection to it. */
+/* The best transport that reaches the edge's peer, and a connection to it. */
 static rondo_result reach(rd_edges *c, const rd_edge *edge, const rondo_transport **transport, int *fd)
 {
     rondo_comm *comm = c->comm;
-    int peer = edge->peer;
-    const rd_card *mine = &c->cards[comm->rank], *theirs = &c->cards[peer];
-    char why[256], lost[512] = "";
-    rondo_reach far = rd_cards_share_process(mine, theirs) ? RONDO_REACH_PROCESS
-                      : c->unix_ok[peer]                   ? RONDO_REACH_HOST
-                                                           : RONDO_REACH_NETWORK;
-    for (;; far = RONDO_REACH_NETWORK) {
-        RD_TRY(by_gpu(c, peer, far, transport, why, sizeof why));
-        if (!*transport)
-            *transport = rd_transport_choose(far, rd_forced_transport(comm), comm->links.lacking[peer], why, sizeof why);
-        if (!*transport)
-            return rd_fail(lost[0] ? RONDO_REMOTE_ERROR : RONDO_INVALID_USAGE,
-                           "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,
-                           lost[0] ? "; tried as one host: " : "", lost);
-        bool over_unix = (*transport)->reach != RONDO_REACH_NETWORK;
-        rondo_result result = rd_member_connect(comm->member, peer, PURPOSE_LINK, edge->index,
-                                                over_unix ? RD_OVER_UNIX : edge->network, c->deadline, fd);
-        if (result == RONDO_SUCCESS) break;
-        if (!over_unix || far == RONDO_REACH_PROCESS || result != RONDO_REMOTE_ERROR || rd_comm_stopped(comm))
-            return result;
-        c->unix_ok[peer] = false;
-        snprintf(lost, sizeof lost, "%s", rd_last_error());
-    }
-    rd_log(RD_LOG_INFO, "rank %d -> rank %d: %s", comm->rank, peer, why);
-    return RONDO_SUCCESS;
+    rd_reaching attempt = {.comm = comm, .peer = edge->peer};
+    rondo_result result;
+    do {
+        RD_TRY(by_gpu(c, edge->peer, transport, attempt.why, sizeof attempt.why));
+        if (!*transport) RD_TRY(rd_reach_choose(&attempt, transport));
+        result = rd_member_connect(comm->member, edge->peer, PURPOSE_LINK, edge->index,
+                                   rd_reach_over(*transport, edge->network), c->deadline, fd);
+    } while (rd_reach_farther(&attempt, *transport, result));
+    if (result == RONDO_SUCCESS) rd_log(RD_LOG_INFO, "rank %d -> rank %d: %s", comm->rank, edge->peer, attempt.why);
+    return result;
 }
 
 static rondo_link_spec spec_for(const rd_edges *c, const rd_edge *edge)
 {
-    return (rondo_link_spec){.me = c->comm->rank,
-                             .peer = edge->peer,
-                             .bell = &c->comm->bell,
-                             .device = c->comm->device ? rd_device_ordinal(c->comm->device) : -1,
-                             .slots = edge->slots,
-                             .slot_bytes = edge->slot_bytes,
-                             .port = rd_links_port(&c->comm->links, edge->rail)};
+    rondo_link_spec spec = rd_link_spec(c->comm, edge->peer, edge->rail, edge->slots, edge->slot_bytes);
+    if (c->comm->device) spec.device = rd_device_ordinal(c->comm->device);
+    return spec;
 }
 
 /* The further sockets of a link whose first one is spec->sockets[0]; on failure all of them are closed. */
@@ -147,14 +127,13 @@ static rondo_result check_offer(int peer, const rd_link_hello *hello, const rond
 
 static rondo_result accept_link(rd_edges *c, rd_edge *edge)
 {
-    rondo_offer offer = {0}, answer = {0};
+    rondo_offer offer = {0};
     rondo_link_spec spec = spec_for(c, edge);
     const rondo_transport *transport;
     rd_link_hello hello;
     int fd;
     RD_TRY(rd_member_accept(c->comm->member, edge->peer, PURPOSE_LINK, edge->index, c->deadline, &fd));
-    rondo_result result = rd_hello_await(c->comm, fd, c->deadline);
-    if (result == RONDO_SUCCESS) result = rd_hello_recv(fd, &hello, &offer, c->deadline);
+    rondo_result result = rd_hello_recv(c->comm, fd, &hello, &offer, c->deadline);
     if (result == RONDO_SUCCESS) result = check_offer(edge->peer, &hello, &spec, &transport);
     if (result != RONDO_SUCCESS) {
         rd_offer_close(&offer);
@@ -169,10 +148,7 @@ static rondo_result accept_link(rd_edges *c, rd_edge *edge)
             return result;
         }
     }
-    result = transport->accept(&spec, &offer, &edge->wire->link, &answer);
-    if (result == RONDO_SUCCESS) result = rd_hello_send(fd, transport, &spec, &answer, c->deadline);
-    rd_offer_close(&answer);
-    if (!transport->sockets) close(fd);
+    result = rd_link_answer(transport, &spec, &offer, fd, c->deadline, &edge->wire->link);
     if (result == RONDO_SUCCESS && transport->reach == RONDO_REACH_HOST)
         rd_log(RD_LOG_INFO,
                "rank %d <- rank %d: %s, and one host for certain: a page that rank %d made is mapped here, and holds "
@@ -187,8 +163,7 @@ static rondo_result complete_link(rd_edges *c, rd_edge *edge)
     const rondo_transport *transport = rd_transport_named(link->ops->name);
     rd_link_hello hello;
     rondo_offer answer = {0};
-    rondo_result result = rd_hello_await(c->comm, edge->fd, c->deadline);
-    if (result == RONDO_SUCCESS) result = rd_hello_recv(edge->fd, &hello, &answer, c->deadline);
+    rondo_result result = rd_hello_recv(c->comm, edge->fd, &hello, &answer, c->deadline);
     if (result == RONDO_SUCCESS) result = transport->complete(link, &answer);
     if (!transport->sockets) close(edge->fd);
     edge->fd = -1;

@@ -23,7 +23,6 @@ typedef struct rd_edge {
 typedef struct rd_edges {
     rondo_comm *comm;
     const rd_card *cards;
-    bool *unix_ok; /* by rank: a unix connection can be tried, and none has failed */
     int64_t deadline;
     rd_edge *out, *in; /* ends that send, and that receive */
     int outs, ins;

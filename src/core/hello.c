@@ -64,10 +64,11 @@ rondo_result rd_hello_await(const rondo_comm *comm, int fd, int64_t deadline)
     }
 }
 
-rondo_result rd_hello_recv(int fd, rd_link_hello *hello, rondo_offer *offer, int64_t deadline)
+rondo_result rd_hello_recv(const rondo_comm *comm, int fd, rd_link_hello *hello, rondo_offer *offer, int64_t deadline)
 {
     char f;
     unsigned char bytes[RD_HELLO_BYTES];
+    RD_TRY(rd_hello_await(comm, fd, deadline));
     RD_TRY(rd_sock_recv(fd, bytes, sizeof bytes, deadline));
     RD_TRY(rd_hello_unpack(bytes, hello, offer));
     if (hello->fd_count) RD_TRY(rd_sock_recv_fds(fd, &f, 1, offer->fds, (int)hello->fd_count, deadline));
@@ -88,10 +89,4 @@ rondo_result rd_hello_transport(const rd_link_hello *hello, int peer, const rond
     if (*transport) return RONDO_SUCCESS;
     return rd_fail(RONDO_REMOTE_ERROR, "rank %d offers a link over %s, which this build does not have", peer,
                    hello->transport);
-}
-
-const char *rd_forced_transport(const rondo_comm *comm)
-{
-    static const char *const names[] = {NULL, "loop", "shm", "tcp", "verbs", "cuda_ipc"};
-    return names[comm->settings.transport];
 }

@@ -26,16 +26,14 @@ rondo_result rd_hello_unpack(const unsigned char bytes[RD_HELLO_BYTES], rd_link_
 /* Waits until the peer's first byte is there, the communicator has ended, or the deadline. */
 rondo_result rd_hello_await(const rondo_comm *comm, int fd, int64_t deadline);
 
-/* Over a connection, descriptors too. */
+/* Over a connection, descriptors too. recv awaits it first. */
 rondo_result rd_hello_send(int fd, const rondo_transport *transport, const rondo_link_spec *spec,
                            const rondo_offer *offer, int64_t deadline);
-rondo_result rd_hello_recv(int fd, rd_link_hello *hello, rondo_offer *offer, int64_t deadline);
+rondo_result rd_hello_recv(const rondo_comm *comm, int fd, rd_link_hello *hello, rondo_offer *offer, int64_t deadline);
 
 /* NULL: this build has none of this name. */
 const rondo_transport *rd_transport_named(const char *name);
 /* The one that a peer's hello names; RONDO_REMOTE_ERROR: this build has none of this name. */
 rondo_result rd_hello_transport(const rd_link_hello *hello, int peer, const rondo_transport **transport);
-/* What RONDO_TRANSPORT asks for; NULL: nothing. */
-const char *rd_forced_transport(const rondo_comm *comm);
 
 #endif

@@ -2,6 +2,7 @@
 #include "core/device.h"
 #include "core/hello.h"
 #include "core/pool.h"
+#include "core/reach.h"
 
 #include "base/clock.h"
 #include "base/log.h"
@@ -78,30 +79,22 @@ static rondo_result no_answer(const rondo_comm *comm, int peer)
 static rondo_result reach(rondo_comm *comm, rd_lane lane, int peer, int64_t deadline, const rondo_transport **transport,
                           int *fd)
 {
-    char why[256] = "cuda_ipc, in GPU memory that it has ready for such links", lost[512] = "";
-    for (;;) {
-        bool near = comm->links.reach[peer] != RONDO_REACH_NETWORK;
-        if (near && rd_pool_out(comm, peer))
+    rd_reaching attempt = {.comm = comm, .peer = peer};
+    rondo_result result;
+    do {
+        if (comm->links.reach[peer] != RONDO_REACH_NETWORK && rd_pool_out(comm, peer)) {
             *transport = &rd_transport_cuda_ipc;
-        else
-            *transport = rd_transport_choose((rondo_reach)comm->links.reach[peer], rd_forced_transport(comm),
-                                             comm->links.lacking[peer], why, sizeof why);
-        if (!*transport)
-            return rd_fail(lost[0] ? RONDO_REMOTE_ERROR : RONDO_INVALID_USAGE,
-                           "no link from rank %d to rank %d: %s%s%s", comm->rank, peer, why,
-                           lost[0] ? "; tried as one host: " : "", lost);
-        int over = (*transport)->reach == RONDO_REACH_NETWORK ? comm->rank + peer : RD_OVER_UNIX; /* spread over NICs */
-        rondo_result result = rd_member_visit(comm->member, peer, (int)lane, over, deadline, fd);
-        if (result == RONDO_SUCCESS) break;
-        if (result == RONDO_TIMEOUT) return no_answer(comm, peer);
-        if (comm->links.reach[peer] != RONDO_REACH_HOST || result != RONDO_REMOTE_ERROR || rd_comm_stopped(comm) ||
-            rd_member_is_gone(comm->member, peer))
-            return result;
-        comm->links.reach[peer] = RONDO_REACH_NETWORK;
-        snprintf(lost, sizeof lost, "%s", rd_last_error());
-    }
-    rd_log(RD_LOG_INFO, "rank %d -> rank %d, on demand: %s", comm->rank, peer, why);
-    return RONDO_SUCCESS;
+            snprintf(attempt.why, sizeof attempt.why, "cuda_ipc, in GPU memory that it has ready for such links");
+        } else {
+            RD_TRY(rd_reach_choose(&attempt, transport));
+        }
+        int over = rd_reach_over(*transport, comm->rank + peer); /* spread over NICs */
+        result = rd_member_visit(comm->member, peer, (int)lane, over, deadline, fd);
+    } while (rd_reach_farther(&attempt, *transport, result));
+    if (result == RONDO_TIMEOUT) return no_answer(comm, peer);
+    if (result == RONDO_SUCCESS)
+        rd_log(RD_LOG_INFO, "rank %d -> rank %d, on demand: %s", comm->rank, peer, attempt.why);
+    return result;
 }
 
 static rondo_result greet(int fd, const rondo_transport *transport, const rondo_link_spec *spec,
@@ -130,7 +123,7 @@ static rondo_result await_answer(rondo_comm *comm, int fd, int peer, rd_link_hel
         rd_log(RD_LOG_WARN, "rank %d waits for a link to %s, which is stopped (SIGSTOP, or a debugger)", comm->rank,
                name);
     }
-    return rd_hello_recv(fd, hello, answer, rd_deadline(ANSWER_S));
+    return rd_hello_recv(comm, fd, hello, answer, rd_deadline(ANSWER_S));
 }
 
 /* The connection often hears of a peer's end first; the control plane knows who ended and how. */
@@ -191,9 +184,8 @@ rondo_result rd_links_make(rondo_comm *comm, rd_lane lane, int peer, int64_t dea
         const rondo_transport *transport;
         int fd;
         RD_TRY(reach(comm, lane, peer, deadline, &transport, &fd));
-        rondo_link_spec spec = {.me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = SLOTS, .device = -1};
-        spec.slot_bytes = transport->reach == RONDO_REACH_NETWORK ? SOCKET_SLICE : SLOT_BYTES;
-        spec.port = rd_links_port(&comm->links, comm->links.rail[peer]);
+        rondo_link_spec spec = rd_link_spec(comm, peer, comm->links.rail[peer], SLOTS,
+                                            transport->reach == RONDO_REACH_NETWORK ? SOCKET_SLICE : SLOT_BYTES);
         bool lent = transport == &rd_transport_cuda_ipc && rd_pool_lend_out(comm, &spec);
         RD_TRY(make_by(comm, transport, fd, &spec, deadline, &wire->link));
         if (wire->link) break;
@@ -237,7 +229,7 @@ static rondo_result refuse(rondo_comm *comm, int fd, const rondo_link_spec *spec
 static rondo_result accept_link(rondo_comm *comm, int peer, int fd, const rd_greeting *greeting, rondo_link **link)
 {
     const rondo_transport *transport;
-    rondo_offer offer = {.fd_count = greeting->fd_count}, answer = {0};
+    rondo_offer offer = {.fd_count = greeting->fd_count};
     rd_link_hello hello;
     memcpy(offer.fds, greeting->fds, sizeof offer.fds);
     rondo_result result = greeting->bytes == RD_HELLO_BYTES
@@ -249,27 +241,17 @@ static rondo_result accept_link(rondo_comm *comm, int peer, int fd, const rd_gre
         close(fd);
         return result;
     }
-    rondo_link_spec spec = {
-        .me = comm->rank, .peer = peer, .bell = &comm->bell, .slots = hello.slots, .slot_bytes = hello.slot_bytes, .device = -1,
-        .port = rd_links_port(&comm->links, comm->links.rail[peer])};
+    rondo_link_spec spec = rd_link_spec(comm, peer, comm->links.rail[peer], hello.slots, hello.slot_bytes);
     if (transport->sockets) spec.sockets[spec.socket_count++] = fd;
     if (transport == &rd_transport_cuda_ipc && !rd_pool_lend_in(comm, &spec)) {
         rd_offer_close(&offer);
         return refuse(comm, fd, &spec);
     }
     int place = spec.shared ? (int)(spec.shared_at / RD_POOL_PLACE_BYTES) : -1;
-    result = transport->accept(&spec, &offer, link, &answer);
-    if (result != RONDO_SUCCESS) {
-        rd_pool_give_back(comm, place);
-        if (!transport->sockets) close(fd);
-        return result;
-    }
-    result = rd_hello_send(fd, transport, &spec, &answer, rd_now()); /* an empty socket has room for it */
-    rd_offer_close(&answer);
-    if (!transport->sockets) close(fd);
+    result = rd_link_answer(transport, &spec, &offer, fd, rd_now(), link); /* an empty socket has room for it */
     if (result == RONDO_SUCCESS) result = rd_comm_adopt_link(comm, link, RD_RECEIVER, false);
     if (result != RONDO_SUCCESS) {
-        (*link)->ops->close(*link);
+        if (*link) (*link)->ops->close(*link);
         rd_pool_give_back(comm, place);
         *link = NULL;
     }

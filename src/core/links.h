@@ -21,7 +21,7 @@ typedef struct rd_links {
     rd_wire *out, *in;              /* [lane * size + peer]; by the thread whose task runs */
     _Atomic(rondo_link *) *arrived; /* likewise: receiving ends that the service thread made, until they are taken */
     uint64_t *sent, *received;      /* messages to and from each peer so far */
-    unsigned char *reach;           /* rondo_reach of each peer, as the start found it */
+    unsigned char *reach;           /* rondo_reach of each peer, as far as is known (reach.h) */
     uint32_t *lacking;              /* transports that this rank or the peer cannot use, by peer */
     struct rd_rails *rails;         /* this rank's RDMA ports; NULL: not looked for, or none */
     signed char *rail;              /* ... of which links with each peer take this one; -1: none is named */

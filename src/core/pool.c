@@ -70,11 +70,11 @@ static rondo_result tell(const rd_edges *c, int peer, const rd_gpu_ticket *ticke
     rondo_offer says = {0};
     rondo_result result = RONDO_REMOTE_ERROR;
     int fd;
-    if (c->unix_ok[peer])
+    if (comm->links.reach[peer] != RONDO_REACH_NETWORK)
         result = rd_member_connect(comm->member, peer, PURPOSE_POOL, 0, RD_OVER_UNIX, c->deadline, &fd);
     bool near = result == RONDO_SUCCESS;
     if (result == RONDO_REMOTE_ERROR && !rd_comm_stopped(comm)) {
-        c->unix_ok[peer] = false;
+        comm->links.reach[peer] = RONDO_REACH_NETWORK;
         result = rd_member_connect(comm->member, peer, PURPOSE_POOL, 0, 0, c->deadline, &fd);
     }
     if (result != RONDO_SUCCESS) return result;
@@ -98,8 +98,7 @@ static rondo_result hear(const rd_edges *c, int peer)
     rd_gpu_ticket ticket;
     rondo_offer says = {0};
     RD_TRY(rd_member_accept(comm->member, peer, PURPOSE_POOL, 0, c->deadline, &fd));
-    rondo_result result = rd_hello_await(comm, fd, c->deadline);
-    if (result == RONDO_SUCCESS) result = rd_hello_recv(fd, &hello, &says, c->deadline);
+    rondo_result result = rd_hello_recv(comm, fd, &hello, &says, c->deadline);
     close(fd);
     if (result != RONDO_SUCCESS) {
         rd_offer_close(&says);
