@@ -27,6 +27,11 @@
 struct rd_line;
 struct rd_room;
 
+/* An all-reduce of so few bytes has sent all within a microsecond, so that its record may look at the clock after that. */
+#define RD_BRIEF_BYTES 4096
+/* Advances that did something: an operation of fewer, and without a look at the clock, has moved little and not slept. */
+#define RD_FEW_MOVES 4
+
 /* What calls are, beyond the collective that carries them out. Part of the signature. */
 enum rd_kind {
     RD_KIND_COLLECTIVE = RONDO_RECORD_COLLECTIVE,

@@ -120,6 +120,11 @@ RD_APART rondo_result check_buffers(const rondo_comm *comm, const rd_call *call)
     return check_form(comm, call, sends, receives);
 }
 
+static bool are_usual(const rd_call *call, size_t bytes)
+{
+    return call->collective == RONDO_COLL_ALL_REDUCE && rd_buffers_are_usual(call, bytes);
+}
+
 RD_APART rondo_result no_type(const rd_call *call)
 {
     return rd_fail(RONDO_INVALID_ARGUMENT,
@@ -153,7 +158,7 @@ rondo_result rd_check_call(rondo_comm *comm, rd_call *call)
                        call->name, call->root);
     each = bytes * rd_call_parts(comm, call);
     if (__builtin_mul_overflow(call->count, each, &all) || all > MOST_BYTES) return too_many(call, each);
-    if (all && !(call->collective == RONDO_COLL_ALL_REDUCE && rd_buffers_are_usual(call, all))) RD_TRY(check_buffers(comm, call));
+    if (all && !are_usual(call, all)) RD_TRY(check_buffers(comm, call));
     if (all && comm->cuda) RD_TRY(rd_call_locate(comm, call));
     bool built_in = !call->reduces || (unsigned)call->op < RONDO_OPS;
     return built_in ? RONDO_SUCCESS : rd_scaled_take(comm, call);

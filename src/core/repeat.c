@@ -11,10 +11,6 @@
 #include "base/hot.h"
 
 #define POLLS 200 /* some microseconds, of ranks that don't yield before; then it may take any time */
-#define MOVES 4   /* an operation of fewer has moved little */
-
-/* Who sends so few bytes has sent them in a part of a microsecond: its record can begin after that. */
-#define BRIEF 4096
 
 bool rd_repeats(const rondo_comm *comm, const rd_call *call)
 {
@@ -44,7 +40,7 @@ RD_APART rondo_result go_on(rondo_comm *comm, const rd_call *call, uint64_t entr
 rondo_result rd_repeat(rondo_comm *comm, const rd_call *call)
 {
     rd_op *op = &comm->op;
-    bool brief = comm->shape.bytes <= BRIEF;
+    bool brief = comm->shape.bytes <= RD_BRIEF_BYTES;
     long moved = 0, idle = comm->spin < POLLS ? POLLS : 0;
     uint64_t entry = 0;
     rd_prepare_again(comm, call);
@@ -54,7 +50,7 @@ rondo_result rd_repeat(rondo_comm *comm, const rd_call *call)
     rd_progress progress = rd_op_advance(op);
     if (brief) entry = begin_entry(comm, call);
     while (progress == RD_MOVED || progress == RD_IDLE) {
-        if (progress == RD_MOVED ? ++moved == MOVES : ++idle >= POLLS) break;
+        if (progress == RD_MOVED ? ++moved == RD_FEW_MOVES : ++idle >= POLLS) break;
         if (progress == RD_IDLE) rd_relax();
         progress = rd_op_advance(op);
     }

@@ -5,13 +5,11 @@
  */
 #include "core/device.h"
 
+#include "base/dtype.h"
 #include "base/hot.h"
 
 #include <sched.h>
 #include <string.h>
-
-#define SHORT_COUNT 256 /* elements of a call that has sent all within microseconds */
-#define FEW_MOVES 4 /* an operation of so few, and without a look at the clock, has moved little and not slept */
 
 /* Field by field: every call pays for this, and gcc clears a structure of this size as a whole by the slowest way. */
 void rd_task_init(rd_task *task, rondo_comm *comm, const rd_call *calls, int count)
@@ -159,7 +157,7 @@ static void skip_messages(rd_task *task)
 static bool is_short(const rondo_comm *comm, const rd_call *calls, int fused)
 {
     return fused == 1 && !comm->device && !calls->scaled && calls->collective == RONDO_COLL_ALL_REDUCE &&
-           calls->count <= SHORT_COUNT;
+           calls->count * rd_dtype_bytes(calls->dtype) <= RD_BRIEF_BYTES;
 }
 
 /* Calls of one launch have an entry each in the flight record, those that are fused one for all. */
@@ -228,7 +226,7 @@ static rd_progress start_next(rd_task *task)
 RD_HOT void end_running(rd_task *task, rondo_result result)
 {
     rondo_comm *comm = task->comm;
-    end_entry(task, result, result == RONDO_SUCCESS && !task->deadline && task->moved < FEW_MOVES);
+    end_entry(task, result, result == RONDO_SUCCESS && !task->deadline && task->moved < RD_FEW_MOVES);
     if (comm->trace) rd_trace_end(comm->trace, result);
     task->running = false;
 }
