@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "base/status.h"
+#include "base/text.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -59,28 +60,18 @@ static void put(unsigned char *set, int rank)
 
 /* ---- Words ---- */
 
-static void append(char *text, size_t bytes, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void append(char *text, size_t bytes, const char *format, ...)
-{
-    size_t have = strlen(text);
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text + have, bytes - have, format, arguments);
-    va_end(arguments);
-}
-
 /* "those that are gone", "nobody", "2, 5 and 7" */
-static void append_list(const rd_member *member, char *text, size_t bytes, bool listed, const unsigned char *list)
+static void add_list(const rd_member *member, rd_text *text, bool listed, const unsigned char *list)
 {
     int count = 0, named = 0;
     for (int rank = 0; rank < member->job.world; rank++) count += has(list, rank);
-    if (!listed || !count) append(text, bytes, "%s", listed ? "nobody" : "those that are gone");
+    if (!listed || !count) rd_text_add(text, "%s", listed ? "nobody" : "those that are gone");
     for (int rank = 0; listed && rank < member->job.world && named <= NAMED; rank++) {
         if (!has(list, rank)) continue;
         if (named == NAMED)
-            append(text, bytes, " and %d more", count - named);
+            rd_text_add(text, " and %d more", count - named);
         else
-            append(text, bytes, "%s%d", named ? ", " : count == 1 ? "rank " : "ranks ", rank);
+            rd_text_add(text, "%s%d", named ? ", " : count == 1 ? "rank " : "ranks ", rank);
         named++;
     }
 }
@@ -100,17 +91,18 @@ static bool is_absent(const rd_member *member, int rank)
 
 static rondo_result timed_out(const rd_member *member)
 {
-    char name[192], text[RD_VERDICT_TEXT_BYTES] = "";
+    char name[192], room[RD_VERDICT_TEXT_BYTES] = "";
+    rd_text text = {room, sizeof room};
     int missing = 0;
     for (int rank = 0; rank < member->job.world; rank++) {
         if (!is_absent(member, rank) || missing++ >= NAMED) continue;
         rd_member_name(member, rank, name, sizeof name);
-        append(text, sizeof text, "%s%s %s", missing > 1 ? "; " : "", name,
-               member->ranks[rank].is_stopped ? "is stopped" : "did not call it");
+        rd_text_add(&text, "%s%s %s", missing > 1 ? "; " : "", name,
+                    member->ranks[rank].is_stopped ? "is stopped" : "did not call it");
     }
-    if (missing > NAMED) append(text, sizeof text, "; and %d more", missing - NAMED);
+    if (missing > NAMED) rd_text_add(&text, "; and %d more", missing - NAMED);
     return rd_fail(RONDO_TIMEOUT, "shrink: the ranks did not agree in time on who goes on: %s",
-                   missing ? text : "some gave up before others had called it");
+                   missing ? room : "some gave up before others had called it");
 }
 
 /* ---- Speaking ---- */
@@ -175,14 +167,15 @@ static void differ(rd_member *member, int rank)
 {
     const rd_agreement *a = member->agreement;
     const rd_proposal *p = &member->proposals[rank];
-    char text[RD_VERDICT_TEXT_BYTES] = "shrink: ", name[192];
+    char name[192], room[RD_VERDICT_TEXT_BYTES];
+    rd_text text = {room, sizeof room};
     rd_member_name(member, member->job.rank, name, sizeof name);
-    append(text, sizeof text, "%s leaves out ", name);
-    append_list(member, text, sizeof text, a->listed, a->list);
+    rd_text_add(&text, "shrink: %s leaves out ", name);
+    add_list(member, &text, a->listed, a->list);
     rd_member_name(member, rank, name, sizeof name);
-    append(text, sizeof text, ", %s leaves out ", name);
-    append_list(member, text, sizeof text, p->listed, p->set + set_bytes(member));
-    decide(member, RONDO_MISMATCH, "%s; all must give the same list", text);
+    rd_text_add(&text, ", %s leaves out ", name);
+    add_list(member, &text, p->listed, p->set + set_bytes(member));
+    decide(member, RONDO_MISMATCH, "%s; all must give the same list", room);
 }
 
 /* Is there a last word on this agreement, or one that forbids it? */

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
+#include "base/text.h"
 #include "boot/frames.h"
 #include "boot/table.h"
 
@@ -72,32 +73,22 @@ static void name_client(const rd_client *client, char *text, size_t bytes)
     snprintf(text, bytes, "rank %d (pid %d on %s)", client->rank, client->pid, client->host);
 }
 
-static void append(char *text, size_t bytes, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void append(char *text, size_t bytes, const char *format, ...)
-{
-    size_t have = strlen(text);
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(text + have, bytes - have, format, arguments);
-    va_end(arguments);
-}
-
 /* "rank 2", "ranks 2, 5-7 and 9", cut after some ranges: the ranks for which `wanted` holds. */
-static void list_ranks(const rd_board *board, bool (*wanted)(const rd_board *, int), char *text, size_t bytes)
+static void list_ranks(const rd_board *board, bool (*wanted)(const rd_board *, int), rd_text *text)
 {
     int count = 0, named = 0;
     for (int rank = 0; rank < board->world; rank++) count += wanted(board, rank);
-    append(text, bytes, count == 1 ? "rank " : "ranks ");
+    rd_text_add(text, count == 1 ? "rank " : "ranks ");
     for (int rank = 0, ranges = 0; rank < board->world && named < count; rank++) {
         if (!wanted(board, rank)) continue;
         int last = rank;
         while (last + 1 < board->world && wanted(board, last + 1)) last++;
         if (ranges++ == NAMED_RANKS) {
-            append(text, bytes, " and %d more", count - named);
+            rd_text_add(text, " and %d more", count - named);
             return;
         }
-        append(text, bytes, "%s%d", named ? ", " : "", rank);
-        if (last > rank) append(text, bytes, "%s%d", last > rank + 1 ? "-" : ", ", last);
+        rd_text_add(text, "%s%d", named ? ", " : "", rank);
+        if (last > rank) rd_text_add(text, "%s%d", last > rank + 1 ? "-" : ", ", last);
         named += last - rank + 1;
         rank = last;
     }
@@ -157,34 +148,38 @@ static void fail_board(rd_board *board, rondo_result result, const char *text)
 /* ---- Gathers ---- */
 
 /* Which ranks the gather waits for. */
-static void say_awaited(const rd_board *board, char *text, size_t bytes)
+static void say_awaited(const rd_board *board, rd_text *text)
 {
-    append(text, bytes, "%d of %d joined; ", board->joined, board->world);
+    rd_text_add(text, "%d of %d joined; ", board->joined, board->world);
     if (board->joined < board->world) {
-        append(text, bytes, "missing: ");
-        list_ranks(board, is_missing, text, bytes);
-        append(text, bytes, "; are they started, with the same key, and can they reach the root? RONDO_TIMEOUT sets the limit");
+        rd_text_add(text, "missing: ");
+        list_ranks(board, is_missing, text);
+        rd_text_add(text,
+                    "; are they started, with the same key, and can they reach the root? RONDO_TIMEOUT sets the limit");
     } else {
-        append(text, bytes, "waiting at \"%s\" for ", board->name);
-        list_ranks(board, is_late, text, bytes);
+        rd_text_add(text, "waiting at \"%s\" for ", board->name);
+        list_ranks(board, is_late, text);
     }
-    if (board->refused[0]) append(text, bytes, " (%s)", board->refused);
+    if (board->refused[0]) rd_text_add(text, " (%s)", board->refused);
 }
 
 static void gather_overdue(rd_timer *timer)
 {
     rd_board *board = RD_CONTAINER(timer, rd_board, timer);
-    char text[RD_TABLE_TEXT] = "the start timed out: ";
-    say_awaited(board, text, sizeof text);
-    fail_board(board, RONDO_TIMEOUT, text);
+    char room[RD_TABLE_TEXT];
+    rd_text text = {room, sizeof room};
+    rd_text_add(&text, "the start timed out: ");
+    say_awaited(board, &text);
+    fail_board(board, RONDO_TIMEOUT, room);
 }
 
 static void gather_slow(rd_timer *timer)
 {
     rd_board *board = RD_CONTAINER(timer, rd_board, slow);
-    char text[RD_TABLE_TEXT] = "";
-    say_awaited(board, text, sizeof text);
-    rd_log(RD_LOG_WARN, "the start has not completed in %.3g s: %s", rd_service->slow_warning_s, text);
+    char room[RD_TABLE_TEXT];
+    rd_text text = {room, sizeof room};
+    say_awaited(board, &text);
+    rd_log(RD_LOG_WARN, "the start has not completed in %.3g s: %s", rd_service->slow_warning_s, room);
 }
 
 static void check_same_gather(rd_board *board, const rd_client *client, const char *name, size_t each)

@@ -10,8 +10,8 @@
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/log.h"
+#include "base/text.h"
 
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,25 +22,6 @@
 #define SLOW_ANSWER_S 0.2        /* ... one that is only slow, and might go on */
 #define LATE_S        0.5        /* how long a mismatch waits for ranks that may be about to call */
 #define LATE_LOOK_NS  5000000
-
-/* ---- A text that grows ---- */
-
-typedef struct rd_text {
-    char *at;
-    size_t left;
-} rd_text;
-
-static void say(rd_text *text, const char *format, ...) __attribute__((format(printf, 2, 3)));
-static void say(rd_text *text, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    int length = vsnprintf(text->at, text->left, format, arguments);
-    va_end(arguments);
-    size_t fits = (size_t)length < text->left ? (size_t)length : text->left - 1;
-    text->at += fits;
-    text->left -= fits;
-}
 
 /* ---- Calls ---- */
 
@@ -75,18 +56,18 @@ static void say_call(rd_text *text, const rondo_record_call *call, const char *n
 {
     const char *type = call->dtype < RONDO_DTYPES ? rd_dtype_name((rondo_dtype)call->dtype) : "unknown";
     if (call->kind == RD_KIND_SPLIT || call->kind == RD_KIND_BARRIER) {
-        say(text, "%s", name);
+        rd_text_add(text, "%s", name);
         return;
     }
-    if (call->together > 1) say(text, "%u calls of ", call->together);
-    say(text, "%s of %llu %s", name, (unsigned long long)call->count, type);
-    if (reduces(call) && call->op < RONDO_OPS) say(text, ", %s", rd_op_name((rondo_op)call->op));
+    if (call->together > 1) rd_text_add(text, "%u calls of ", call->together);
+    rd_text_add(text, "%s of %llu %s", name, (unsigned long long)call->count, type);
+    if (reduces(call) && call->op < RONDO_OPS) rd_text_add(text, ", %s", rd_op_name((rondo_op)call->op));
     if (call->kind == RD_KIND_SEND)
-        say(text, " to rank %d", call->root);
+        rd_text_add(text, " to rank %d", call->root);
     else if (call->kind == RD_KIND_RECV)
-        say(text, " from rank %d", call->root);
+        rd_text_add(text, " from rank %d", call->root);
     else if (has_root(call))
-        say(text, ", root %d", call->root);
+        rd_text_add(text, ", root %d", call->root);
 }
 
 static rondo_record_call as_record(const rd_call *call)
@@ -106,9 +87,9 @@ void rd_describe_call(const rondo_comm *comm, const rd_call *call, char descript
     rondo_record_call record = as_record(call);
     say_call(&text, &record, call->name);
     if (call->kind == RD_KIND_SEND || call->kind == RD_KIND_RECV)
-        say(&text, " (on rank %d)", comm->rank);
+        rd_text_add(&text, " (on rank %d)", comm->rank);
     else
-        say(&text, " (call %llu on rank %d)", (unsigned long long)comm->calls, comm->rank);
+        rd_text_add(&text, " (call %llu on rank %d)", (unsigned long long)comm->calls, comm->rank);
 }
 
 /* The call that fails or waits, and its operation. */
@@ -126,12 +107,12 @@ static void say_rank(rd_text *text, const rondo_comm *comm, int rank)
 {
     char name[256];
     rd_member_peer_name(comm->member, rank, name, sizeof name);
-    say(text, "%s", name);
+    rd_text_add(text, "%s", name);
 }
 
 static void say_age(rd_text *text, uint64_t ns)
 {
-    say(text, "%.3g s", (double)ns * 1e-9);
+    rd_text_add(text, "%.3g s", (double)ns * 1e-9);
 }
 
 /* NULL: no memory; last error set. */
@@ -151,25 +132,25 @@ static void describe_state(const rd_answer *answer, char *description, size_t by
     rd_text text = {description, bytes};
     rd_report report;
     if (answer->state == RD_SILENT)
-        say(&text, "no answer");
+        rd_text_add(&text, "no answer");
     else if (answer->state == RD_IS_DEAD)
-        say(&text, "dead");
+        rd_text_add(&text, "dead");
     else if (answer->state == RD_IS_LEFT)
-        say(&text, "left");
+        rd_text_add(&text, "left");
     else if (!rd_report_unpack(answer->report, &report) || (!report.called && !report.passes))
-        say(&text, answer->state == RD_IS_STOPPED ? "stopped" : "has not called anything yet");
+        rd_text_add(&text, answer->state == RD_IS_STOPPED ? "stopped" : "has not called anything yet");
     else if (!report.called) {
-        say(&text, "in ");
+        rd_text_add(&text, "in ");
         say_call(&text, &report.message, name_of(&report.message));
     } else {
-        say(&text, "call %llu, ", (unsigned long long)report.call.number);
+        rd_text_add(&text, "call %llu, ", (unsigned long long)report.call.number);
         say_call(&text, &report.call, name_of(&report.call));
-        if (report.call.ended_ns) say(&text, ", which is done, and no call since");
+        if (report.call.ended_ns) rd_text_add(&text, ", which is done, and no call since");
         if (report.passes) {
-            say(&text, ", and in ");
+            rd_text_add(&text, ", and in ");
             say_call(&text, &report.message, name_of(&report.message));
         }
-        if (answer->state == RD_IS_STOPPED) say(&text, "; stopped");
+        if (answer->state == RD_IS_STOPPED) rd_text_add(&text, "; stopped");
     }
 }
 
@@ -205,20 +186,20 @@ static int sort_out(const rondo_comm *comm, const rd_answer *answers, rd_alike k
 static void say_kind(rd_text *text, const rondo_comm *comm, const rd_alike *kinds, const int *of, int kind)
 {
     if (kinds[kind].ranks == 1) {
-        say(text, "; ");
+        rd_text_add(text, "; ");
         say_rank(text, comm, kinds[kind].first);
     } else {
-        say(text, "; ranks ");
+        rd_text_add(text, "; ranks ");
     }
     for (int rank = 0; rank < comm->size && kinds[kind].ranks > 1; rank++) {
         int last = rank;
         if (of[rank] != kind) continue;
         while (last + 1 < comm->size && of[last + 1] == kind) last++;
-        say(text, "%s%d", rank == kinds[kind].first ? "" : ", ", rank);
-        if (last > rank) say(text, "-%d", last);
+        rd_text_add(text, "%s%d", rank == kinds[kind].first ? "" : ", ", rank);
+        if (last > rank) rd_text_add(text, "-%d", last);
         rank = last;
     }
-    say(text, ": %s", kinds[kind].state);
+    rd_text_add(text, ": %s", kinds[kind].state);
 }
 
 /* The fewest first: who differs from most is most likely the one to look at. */
@@ -230,7 +211,7 @@ static void say_all_states(rd_text *text, const rondo_comm *comm, const rd_answe
     for (int ranks = 1; ranks <= comm->size; ranks++)
         for (int kind = 0; kind < n; kind++)
             if (kinds[kind].ranks == ranks) say_kind(text, comm, kinds, of, kind);
-    if (n == MOST_ALIKE) say(text, "; and perhaps others");
+    if (n == MOST_ALIKE) rd_text_add(text, "; and perhaps others");
     free(kinds);
     free(of);
 }
@@ -268,11 +249,13 @@ static rondo_result explain_mismatch(rd_task *task, const rd_op *op, const char 
         free(answers);
         return rd_comm_stopped(comm);
     }
-    say(&text, "%s does not match: all ranks must make the same calls in the same order, with the same type, operator, root "
-               "and count",
+    rd_text_add(
+        &text,
+        "%s does not match: all ranks must make the same calls in the same order, with the same type, operator, root "
+        "and count",
         what);
     if (!answers) {
-        say(&text, "; other than this was what came from ");
+        rd_text_add(&text, "; other than this was what came from ");
         say_rank(&text, comm, op->failed->link->peer);
     }
     if (answers) say_all_states(&text, comm, answers);
@@ -348,34 +331,34 @@ static bool say_hindrance(rd_text *text, rondo_comm *comm, int rank, const rd_an
     bool known = rd_report_unpack(answer->report, &report), stopped = answer->state == RD_IS_STOPPED;
     bool late = !known || !report.called || report.call.number < number;
     if (answer->state == RD_ANSWERS && !late) return false;
-    say(text, "; ");
+    rd_text_add(text, "; ");
     say_rank(text, comm, rank);
     if (answer->state == RD_IS_DEAD)
-        say(text, " died");
+        rd_text_add(text, " died");
     else if (answer->state == RD_IS_LEFT)
-        say(text, " has left");
+        rd_text_add(text, " has left");
     else if (answer->state == RD_SILENT)
-        say(text, " does not answer");
+        rd_text_add(text, " does not answer");
     else if (stopped)
-        say(text, " is stopped (SIGSTOP, or a debugger)");
+        rd_text_add(text, " is stopped (SIGSTOP, or a debugger)");
     if (answer->state != RD_ANSWERS && !stopped) return true;
     if (stopped && (!known || !report.called)) return true;
-    say(text, stopped ? ", its last call was " : late ? " has not called it" : "");
+    rd_text_add(text, stopped ? ", its last call was " : late ? " has not called it" : "");
     if (stopped) {
         say_call(text, &report.call, name_of(&report.call));
         return true;
     }
     if (!report.called && !report.passes) {
-        say(text, ", nor anything else");
+        rd_text_add(text, ", nor anything else");
         return true;
     }
     const rondo_record_call *last = report.passes ? &report.message : &report.call;
-    say(text, report.passes ? ": it is in " : " (its last: ");
+    rd_text_add(text, report.passes ? ": it is in " : " (its last: ");
     say_call(text, last, name_of(last));
-    if (!report.passes) say(text, ", call %llu", (unsigned long long)last->number);
-    say(text, last->ended_ns ? ", done " : ", begun ");
+    if (!report.passes) rd_text_add(text, ", call %llu", (unsigned long long)last->number);
+    rd_text_add(text, last->ended_ns ? ", done " : ", begun ");
     say_age(text, last->ended_ns ? last->ended_ns : last->begun_ns);
-    say(text, report.passes ? " ago" : " ago)");
+    rd_text_add(text, report.passes ? " ago" : " ago)");
     return true;
 }
 
@@ -383,16 +366,16 @@ static bool say_hindrance(rd_text *text, rondo_comm *comm, int rank, const rd_an
 static void say_partner(rd_text *text, rondo_comm *comm, int peer, const rd_answer *answers)
 {
     char state[2 * RD_CALL_TEXT + 64];
-    say(text, "; ");
+    rd_text_add(text, "; ");
     say_rank(text, comm, peer);
     if (!answers) return;
     describe_state(&answers[peer], state, sizeof state);
-    say(text, ": %s", state);
+    rd_text_add(text, ": %s", state);
     for (int rank = 0; rank < comm->size; rank++) {
         if (rank == peer || answers[rank].state != RD_IS_STOPPED) continue;
-        say(text, "; ");
+        rd_text_add(text, "; ");
         say_rank(text, comm, rank);
-        say(text, " is stopped (SIGSTOP, or a debugger)");
+        rd_text_add(text, " is stopped (SIGSTOP, or a debugger)");
     }
 }
 
@@ -414,16 +397,17 @@ static void say_hindrances(rd_text *text, rd_task *task, double seconds)
         if (rank == comm->rank) continue;
         if (hindrances < MOST) hindrances += say_hindrance(text, comm, rank, &answers[rank], comm->calls);
     }
-    if (hindrances == MOST) say(text, "; and perhaps more");
+    if (hindrances == MOST) rd_text_add(text, "; and perhaps more");
     free(answers);
     if (hindrances) return;
     bool to_receive = true;
     int rank = rd_op_waits_for(op, &to_receive);
-    say(text, "; all ranks have called it, and this one waits for %s ", to_receive ? "data from" : "room to send to");
+    rd_text_add(text, "; all ranks have called it, and this one waits for %s ",
+                to_receive ? "data from" : "room to send to");
     if (rank >= 0)
         say_rank(text, comm, rank);
     else
-        say(text, "another");
+        rd_text_add(text, "another");
 }
 
 rondo_result rd_explain_timeout(rd_task *task)
@@ -432,7 +416,7 @@ rondo_result rd_explain_timeout(rd_task *task)
     char what[RD_CALL_TEXT], message[RD_ERROR_BYTES];
     rd_text text = {message, sizeof message};
     describe_stuck(task, what);
-    say(&text, "%s did not complete in %.3g s (RONDO_TIMEOUT sets the limit)", what, comm->settings.timeout_s);
+    rd_text_add(&text, "%s did not complete in %.3g s (RONDO_TIMEOUT sets the limit)", what, comm->settings.timeout_s);
     say_hindrances(&text, task, ANSWER_S);
     return rd_comm_end(comm, RONDO_TIMEOUT, message);
 }
@@ -443,7 +427,7 @@ void rd_explain_slow(rd_task *task)
     char what[RD_CALL_TEXT], message[RD_ERROR_BYTES];
     rd_text text = {message, sizeof message};
     describe_stuck(task, what);
-    say(&text, "%s has not completed in %.3g s", what, comm->settings.slow_warning_s);
+    rd_text_add(&text, "%s has not completed in %.3g s", what, comm->settings.slow_warning_s);
     say_hindrances(&text, task, SLOW_ANSWER_S);
     rd_log(RD_LOG_WARN, "%s", message);
 }

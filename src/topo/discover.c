@@ -3,11 +3,10 @@
  * discover.c - places on a machine: of a thread's binding, and of processing units.
  */
 #include "base/status.h"
+#include "base/text.h"
 #include "topo/machine.h"
 
 #include <hwloc/linux.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <unistd.h>
 
 /* The first object of `type` that contains all of `set`, or -1. Memory-only NUMA nodes have no processing units and so
@@ -122,16 +121,6 @@ int rd_allowed_pus(void)
     return count;
 }
 
-static void __attribute__((format(printf, 4, 5)))
-append(char *text, size_t bytes, size_t *used, const char *format, ...)
-{
-    va_list arguments;
-    va_start(arguments, format);
-    int more = *used < bytes ? vsnprintf(text + *used, bytes - *used, format, arguments) : 0;
-    va_end(arguments);
-    *used += more > 0 ? (size_t)more : 0;
-}
-
 void rd_machine_describe(const rd_machine *machine, char *text, size_t bytes)
 {
     static const struct {
@@ -139,16 +128,16 @@ void rd_machine_describe(const rd_machine *machine, char *text, size_t bytes)
         const char *name;
     } parts[] = {{HWLOC_OBJ_PACKAGE, "package"}, {HWLOC_OBJ_NUMANODE, "NUMA node"}, {HWLOC_OBJ_L3CACHE, "L3 cache"},
                  {HWLOC_OBJ_CORE, "core"},       {HWLOC_OBJ_PU, "PU"}};
-    size_t used = 0;
-    if (bytes) *text = '\0';
+    rd_text said = {text, bytes};
+    if (!bytes) return;
+    *text = '\0';
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         int count = hwloc_get_nbobjs_by_type(machine->topology, parts[i].type);
-        if (count > 0)
-            append(text, bytes, &used, "%s%d %s%s", used ? ", " : "", count, parts[i].name, count == 1 ? "" : "s");
+        if (count > 0) rd_text_add(&said, "%s%d %s%s", *text ? ", " : "", count, parts[i].name, count == 1 ? "" : "s");
     }
     int pus = hwloc_get_nbobjs_by_type(machine->topology, HWLOC_OBJ_PU);
     int allowed = hwloc_topology_is_thissystem(machine->topology)
                       ? rd_allowed_pus()
                       : hwloc_bitmap_weight(hwloc_topology_get_allowed_cpuset(machine->topology));
-    if (allowed != pus) append(text, bytes, &used, " (%d allowed)", allowed);
+    if (allowed != pus) rd_text_add(&said, " (%d allowed)", allowed);
 }
