@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "on_cudasim.h"
 
+#include "reduce/image.h"
+
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
@@ -57,6 +59,20 @@ const char *on_each_cudasim(char **argv, const char *const settings[])
 bool is_cudasim(void)
 {
     return getenv("ON_CUDASIM") != NULL;
+}
+
+void needs_kernels(void)
+{
+    if (!rd_kernel_image_is_remark()) return;
+    printf("built without nvcc: no kernels\n");
+    exit(0);
+}
+
+void needs_cudasim(const char *why)
+{
+    if (is_cudasim()) return;
+    printf("not on the simulated driver, on which alone %s\n", why);
+    exit(0);
 }
 
 /* A function of control.h in the driver. */

@@ -21,4 +21,9 @@ const char *on_each_cudasim(char **argv, const char *const settings[]);
 /* Whether the driver is the simulated one. */
 bool is_cudasim(void);
 
+/* After on_cudasim, in a program that needs more than a driver: where that is not there it says so, and ends with
+ * status 0. The library's kernels, which nvcc makes; and the simulated driver, for what `why` says. */
+void needs_kernels(void);
+void needs_cudasim(const char *why);
+
 #endif

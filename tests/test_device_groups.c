@@ -12,7 +12,6 @@
 #include "gpu_kit.h"
 #include "on_cudasim.h"
 #include "reduce/device.h"
-#include "reduce/image.h"
 
 #include <unistd.h>
 
@@ -245,10 +244,8 @@ int main(int argc, char **argv)
 {
     (void)argc;
     on_cudasim(argv, "devices=4 multiprocessors=32");
-    if (rd_kernel_image_is_remark() || !is_cudasim()) {
-        printf("built without nvcc, or not on the simulated driver, which counts launches\n");
-        return 0;
-    }
+    needs_kernels();
+    needs_cudasim("launches are counted");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(as_processes),
         cmocka_unit_test(beside_ranks_without),

@@ -10,7 +10,6 @@
 #include "core/pool.h"
 #include "gpu_kit.h"
 #include "on_cudasim.h"
-#include "reduce/image.h"
 
 #include <pthread.h>
 
@@ -285,14 +284,8 @@ int main(int argc, char **argv)
 {
     (void)argc;
     on_cudasim(argv, "devices=2");
-    if (rd_kernel_image_is_remark()) {
-        printf("built without nvcc: no kernels\n");
-        return 0;
-    }
-    if (!is_cudasim()) {
-        printf("what the driver is asked for is counted on the simulated one\n");
-        return 0;
-    }
+    needs_kernels();
+    needs_cudasim("what the driver is asked for is counted");
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(in_gpu_memory), cmocka_unit_test(further_ones_on_the_host),
         cmocka_unit_test(within_a_process),

@@ -8,7 +8,6 @@
 #include "gpu_kit.h"
 #include "on_cudasim.h"
 #include "ranks.h"
-#include "reduce/image.h"
 
 #include <pthread.h>
 #include <time.h>
@@ -284,10 +283,7 @@ int main(int argc, char **argv)
 {
     (void)argc;
     on_cudasim(argv, "devices=2");
-    if (rd_kernel_image_is_remark()) {
-        printf("built without nvcc: no kernels\n");
-        return 0;
-    }
+    needs_kernels();
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cuda_streams),
         cmocka_unit_test(plain_memory_on_a_cuda_stream),

@@ -64,6 +64,7 @@ int main(int argc, char **argv)
 {
     (void)argc;
     on_cudasim(argv, "devices=4 p2p=pairs");
+    needs_cudasim("GPUs lie so");
     const struct CMUnitTest tests[] = {cmocka_unit_test(pairs_of_gpus), cmocka_unit_test(one_on_the_host)};
-    return is_cudasim() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -13,7 +13,6 @@
 #include "base/status.h"
 #include "kernels/peers.h"
 #include "reduce/device.h"
-#include "reduce/image.h"
 
 #include <unistd.h>
 
@@ -421,10 +420,7 @@ static void test_planted(void **state)
 int main(int argc, char **argv)
 {
     on_cudasim(argv, SETTINGS);
-    if (rd_kernel_image_is_remark()) {
-        printf("built without nvcc: no kernels\n");
-        return 0;
-    }
+    needs_kernels();
     const struct CMUnitTest one[] = {cmocka_unit_test(walk)};
     if (argc > 1) return cmocka_run_group_tests(one, NULL, NULL);
     const struct CMUnitTest tests[] = {
