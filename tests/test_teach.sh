@@ -79,7 +79,7 @@ terminal() {
 # A copy of the library and the tool with a fault in the plan; only what computes with the plan is compiled again, and
 # that is not the lesson.
 plant() { # SED
-    local source o
+    local source o tool=()
     mkdir -p include; rm -f ./*.o
     sed -e "$1" "$root/include/rondo_plan.h" >include/rondo_plan.h
     if cmp -s include/rondo_plan.h "$root/include/rondo_plan.h"; then
@@ -90,7 +90,8 @@ plant() { # SED
         ${CC:-cc} -std=c11 -O0 -w -pthread -D_GNU_SOURCE -Iinclude -I"$root/include" -I"$root/src" \
             -c "$source" -o "$o" 2>log || { fail "the faulty copy does not compile" log; return 1; }
     done
-    ${CC:-cc} -pthread -o rondo "$build"/obj/src/cli/*.o ./*.o "$build/librondo.a" -ljson-c -lhwloc -lsodium -lm \
+    for source in "$root"/src/cli/*.c; do tool+=("$build/obj/src/cli/$(basename "$source" .c).o"); done
+    ${CC:-cc} -pthread -o rondo "${tool[@]}" ./*.o "$build/librondo.a" -ljson-c -lhwloc -lsodium -lm \
         2>log || { fail "the faulty copy does not link" log; return 1; }
 }
 shows() { # NAME PATTERN-OF-THE-STEP PATTERN-OF-THE-END
