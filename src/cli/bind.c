@@ -107,6 +107,12 @@ void rd_bindings_free(rd_bindings *bindings)
     *bindings = (rd_bindings){0};
 }
 
+int rd_cpus_allowed(void)
+{
+    cpu_set_t allowed;
+    return sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 0;
+}
+
 bool rd_bind_here(const rd_bindings *bindings, int rank)
 {
     return sched_setaffinity(0, bindings->bytes, bindings->sets[rank]) == 0;

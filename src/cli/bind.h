@@ -21,6 +21,9 @@ typedef struct rd_bindings {
 int rd_bind_plan(rd_bindings *bindings, const char *how, int ranks, bool explain);
 void rd_bindings_free(rd_bindings *bindings);
 
+/* How many CPUs this process may use; 0: that cannot be told. */
+int rd_cpus_allowed(void);
+
 /* The calling thread from now on; false + errno. */
 bool rd_bind_here(const rd_bindings *bindings, int rank);
 

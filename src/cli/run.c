@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <getopt.h>
 #include <math.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -122,9 +121,9 @@ static int seconds(const char *option, const char *text, double *value)
 
 static int worker_count(const char *text, int *workers)
 {
-    cpu_set_t allowed;
     if (strcmp(text, "auto") == 0 || strcmp(text, "cpu") == 0) {
-        *workers = sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+        int cpus = rd_cpus_allowed();
+        *workers = cpus ? cpus : 1;
         return 0;
     }
     if (strcmp(text, "gpu") == 0) {

@@ -162,9 +162,9 @@ typedef struct scheduling {
 static void take_short_turns(int workers)
 {
     enum { SLICE_NS = 100000 };
-    cpu_set_t allowed;
     scheduling s;
-    if (sched_getaffinity(0, sizeof allowed, &allowed) || workers <= CPU_COUNT(&allowed)) return;
+    int cpus = rd_cpus_allowed();
+    if (!cpus || workers <= cpus) return;
     if (syscall(SYS_sched_getattr, 0, &s, sizeof s, 0) || s.policy != SCHED_OTHER) return;
     s.runtime = SLICE_NS;
     syscall(SYS_sched_setattr, 0, &s, 0); /* where it cannot be, all works as before */
