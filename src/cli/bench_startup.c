@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "cli/bench.h"
-#include "cli/cli.h"
 #include "cli/option.h"
 #include "cli/run.h"
 
@@ -294,22 +293,6 @@ static int measure_all(const startup_options *o)
 
 /* ---- Options ---- */
 
-static int list_value(const char *text, startup_options *o)
-{
-    char words[256], *rest = words, *word;
-    snprintf(words, sizeof words, "%s", text);
-    o->runs = 0;
-    while ((word = strsep(&rest, ","))) {
-        if (o->runs == MOST_RUNS) {
-            fprintf(stderr, "%s: -n '%s': at most %d numbers\n", who, text, MOST_RUNS);
-            return RD_EXIT_USAGE;
-        }
-        int status = rd_option_number(who, "-n", word, 1, RD_MAX_WORKERS, &o->ranks[o->runs++]);
-        if (status) return status;
-    }
-    return 0;
-}
-
 static int transport_value(const char *text, const char **transport)
 {
     int index, status = rd_option_choice(who, "--transport", text, "auto|shm|tcp|verbs", &index);
@@ -332,7 +315,7 @@ int rd_bench_startup(int argc, char **argv)
     while (status == 0 && (id = getopt_long(argc, argv, ":n:h", known, NULL)) >= 0) {
         switch (id) {
         case 's': break;
-        case 'n': status = list_value(optarg, &o); break;
+        case 'n': status = rd_option_numbers(who, "-n", optarg, 1, RD_MAX_WORKERS, MOST_RUNS, o.ranks, &o.runs); break;
         case 't': status = transport_value(optarg, &o.transport); break;
         case 'j': o.json = optarg; break;
         case 'r': o.reports = optarg; break;

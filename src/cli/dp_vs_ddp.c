@@ -2,13 +2,11 @@
 #include "cli/dp_vs_ddp.h"
 
 #include "cli/bench.h"
-#include "cli/cli.h"
 #include "cli/option.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 static const char who[] = "rondo bench dp-vs-ddp";
 static const char help[] =
@@ -95,22 +93,6 @@ static int measure(const rd_versus_options *o)
 
 /* ---- Options ---- */
 
-static int list_value(const char *text, rd_versus_options *o)
-{
-    char words[64], *rest = words, *word;
-    snprintf(words, sizeof words, "%s", text);
-    o->runs = 0;
-    while ((word = strsep(&rest, ","))) {
-        if (o->runs == RD_TEAM_RANKS) {
-            fprintf(stderr, "%s: -n '%s': at most %d numbers\n", who, text, RD_TEAM_RANKS);
-            return RD_EXIT_USAGE;
-        }
-        int status = rd_option_number(who, "-n", word, 2, RD_TEAM_RANKS, &o->ranks[o->runs++]);
-        if (status) return status;
-    }
-    return 0;
-}
-
 int rd_bench_dp_vs_ddp(int argc, char **argv)
 {
     static const struct option known[] = {
@@ -128,7 +110,9 @@ int rd_bench_dp_vs_ddp(int argc, char **argv)
     opterr = 0;
     while (status == 0 && (id = getopt_long(argc, argv, ":n:h", known, NULL)) != -1) {
         switch (id) {
-        case 'n': status = list_value(optarg, &o); break;
+        case 'n':
+            status = rd_option_numbers(who, "-n", optarg, 2, RD_TEAM_RANKS, RD_TEAM_RANKS, o.ranks, &o.runs);
+            break;
         case 'l': status = rd_option_number(who, "--layers", optarg, 1, 1000, &o.net.layers); break;
         case 'w': status = rd_option_number(who, "--width", optarg, 1, 8192, &o.net.width); break;
         case 'b': status = rd_option_number(who, "--batch", optarg, RD_TEAM_RANKS, 65536, &o.batch); break;

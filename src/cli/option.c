@@ -60,6 +60,22 @@ int rd_option_number(const char *who, const char *option, const char *text, int 
     return 0;
 }
 
+int rd_option_numbers(const char *who, const char *option, const char *text, int least, int most, int most_numbers,
+                      int *values, int *count)
+{
+    char words[256], *rest = words, *word;
+    snprintf(words, sizeof words, "%s", text);
+    for (*count = 0; (word = strsep(&rest, ","));) {
+        if (*count == most_numbers) {
+            fprintf(stderr, "%s: %s '%s': at most %d numbers\n", who, option, text, most_numbers);
+            return RD_EXIT_USAGE;
+        }
+        int status = rd_option_number(who, option, word, least, most, &values[(*count)++]);
+        if (status) return status;
+    }
+    return 0;
+}
+
 int rd_option_choice(const char *who, const char *option, const char *text, const char *choices, int *value)
 {
     int at = 0;

@@ -16,6 +16,10 @@ int rd_option_no_words(const char *who, int argc, char **argv);
 /* A whole number. Returns 0, or RD_EXIT_USAGE after saying the range. */
 int rd_option_number(const char *who, const char *option, const char *text, int least, int most, int *value);
 
+/* Numbers between commas, at most `most_numbers` of them. Likewise. */
+int rd_option_numbers(const char *who, const char *option, const char *text, int least, int most, int most_numbers,
+                      int *values, int *count);
+
 /* A word of "a|b|c", by its place there. Likewise. */
 int rd_option_choice(const char *who, const char *option, const char *text, const char *choices, int *value);
 

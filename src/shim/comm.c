@@ -8,6 +8,7 @@
 
 #include "base/process.h"
 
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -218,43 +219,35 @@ bool rd_shim_made(ncclComm_t comm, rondo_comm *inner, rondo_result result)
 
 /* ---- What they can be asked ---- */
 
+/* One of the numbers of a communicator, by where it lies in it. */
+static ncclResult_t tell(const char *function, const ncclComm_t comm, size_t number, const char *name, int *to)
+{
+    rondo_result result = rd_shim_enter(comm);
+    if (result != RONDO_SUCCESS) return rd_shim_result(function, result);
+    if (to)
+        *to = *(const int *)((const char *)comm + number);
+    else
+        result = rd_shim_null(name);
+    rd_shim_leave(comm);
+    return rd_shim_result(function, result);
+}
+
 RD_NCCL(ncclCommCount);
 ncclResult_t ncclCommCount(const ncclComm_t comm, int *count)
 {
-    rondo_result result = rd_shim_enter(comm);
-    if (result != RONDO_SUCCESS) return rd_shim_result("ncclCommCount", result);
-    if (count)
-        *count = comm->size;
-    else
-        result = rd_shim_null("count");
-    rd_shim_leave(comm);
-    return rd_shim_result("ncclCommCount", result);
+    return tell("ncclCommCount", comm, offsetof(struct ncclComm, size), "count", count);
 }
 
 RD_NCCL(ncclCommUserRank);
 ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
 {
-    rondo_result result = rd_shim_enter(comm);
-    if (result != RONDO_SUCCESS) return rd_shim_result("ncclCommUserRank", result);
-    if (rank)
-        *rank = comm->rank;
-    else
-        result = rd_shim_null("rank");
-    rd_shim_leave(comm);
-    return rd_shim_result("ncclCommUserRank", result);
+    return tell("ncclCommUserRank", comm, offsetof(struct ncclComm, rank), "rank", rank);
 }
 
 RD_NCCL(ncclCommCuDevice);
 ncclResult_t ncclCommCuDevice(const ncclComm_t comm, int *device)
 {
-    rondo_result result = rd_shim_enter(comm);
-    if (result != RONDO_SUCCESS) return rd_shim_result("ncclCommCuDevice", result);
-    if (device)
-        *device = comm->device;
-    else
-        result = rd_shim_null("device");
-    rd_shim_leave(comm);
-    return rd_shim_result("ncclCommCuDevice", result);
+    return tell("ncclCommCuDevice", comm, offsetof(struct ncclComm, device), "device", device);
 }
 
 RD_NCCL(ncclCommGetAsyncError);
