@@ -4,7 +4,6 @@
  */
 #include "link_kit.h"
 
-#include "base/status.h"
 #include "test.h"
 
 #include <pthread.h>
@@ -28,13 +27,6 @@ static size_t goes_by_itself(void **state)
 {
     const struct link_kind *kind = *state;
     return kind->asks ? kind->asks : SLOT_BYTES;
-}
-
-static uint64_t poll_count(rondo_link *link)
-{
-    uint64_t count = 0;
-    link->ops->poll(link, &count);
-    return count;
 }
 
 /* ---- Order and content ---- */
@@ -174,7 +166,7 @@ static void test_reserve_ahead(void **state)
             assert_ptr_equal(places[n], rondo_view_payload(&view, n, SLOT_BYTES));
     }
     for (uint64_t n = SLOTS; n-- > 0;) link_fill_at(sender, places[n], n, bytes); /* in any order; committed in one */
-    assert_int_equal(poll_count(pair.ends[RD_RECEIVER]), 0);
+    assert_int_equal(link_count(pair.ends[RD_RECEIVER]), 0);
     for (uint64_t n = 0; n < SLOTS; n++)
         assert_int_equal(sender->ops->commit(sender, bytes, link_signature(n)), RONDO_LINK_OK);
     for (uint64_t n = 0; n < SLOTS; n++) {
@@ -224,8 +216,8 @@ static void test_view(void **state)
             if (side == 1) n += many;
         }
         int64_t deadline = rd_now() + LINK_DEADLINE_NS; /* a link with faults may be slow to tell */
-        while (poll_count(sender) < n && rd_now() < deadline) continue;
-        assert_int_equal(poll_count(sender), n);
+        while (link_count(sender) < n && rd_now() < deadline) continue;
+        assert_int_equal(link_count(sender), n);
         assert_int_equal(pair.ends[RD_SENDER]->bytes_sent, n * SLOT_BYTES);
     }
     link_pair_close(&pair);
@@ -247,14 +239,14 @@ static void test_return(void **state)
         unsigned char *mine = reserve(sender, bytes);
         link_fill_at(sender, mine, n, bytes);
         assert_int_equal(sender->ops->commit(sender, bytes, link_signature(n)), RONDO_LINK_OK);
-        assert_int_equal(poll_count(sender), n);
+        assert_int_equal(link_count(sender), n);
         while (receiver->ops->peek(receiver, bytes, link_signature(n), &place) != RONDO_LINK_OK)
             assert_true(rd_now() < deadline);
         assert_int_equal((uintptr_t)place % 64, bytes <= RONDO_SLOT_BRIEF ? offsetof(rondo_slot, brief) : 0);
         assert_true(link_filled_at(receiver, place, n, bytes));
         link_fill_at(receiver, place, n + 1000, bytes);
         assert_int_equal(receiver->ops->release(receiver), RONDO_LINK_OK);
-        while (poll_count(sender) <= n) assert_true(rd_now() < deadline);
+        while (link_count(sender) <= n) assert_true(rd_now() < deadline);
         assert_true(link_filled_at(sender, mine, n + 1000, bytes));
     }
     link_pair_close(&pair);
@@ -282,7 +274,7 @@ static void check_mismatch(void **state, size_t expected_bytes, uint64_t expecte
         assert_int_equal(bytes, 100);
     }
     bool native = receiver->caps & RONDO_LINK_RETURN; /* and no adapter */
-    assert_true(poll_count(receiver) <= (native ? 3 : 2));
+    assert_true(link_count(receiver) <= (native ? 3 : 2));
     if (native) { /* it is still there for who expects it */
         assert_int_equal(link_get(receiver, 2, got, 100, link_signature(2)), RONDO_LINK_OK);
         assert_true(link_filled(got, 2, 100));
@@ -315,7 +307,7 @@ static void test_close_after_data(void **state)
     }
     int64_t deadline = rd_now() + LINK_DEADLINE_NS;
     bool at_once = ((const struct link_kind *)*state)->sockets; /* sockets take it all; slots come back when released */
-    while (at_once && poll_count(sender) < 3) assert_true(rd_now() < deadline);
+    while (at_once && link_count(sender) < 3) assert_true(rd_now() < deadline);
     link_pair_close_end(&pair, RD_SENDER);
     for (uint64_t n = 0; n < 3; n++) {
         assert_int_equal(link_get(receiver, n, got, bytes, link_signature(n)), RONDO_LINK_OK);
@@ -345,159 +337,6 @@ static void test_receiver_closes_early(void **state)
     link_pair_close(&pair);
 }
 
-/* ---- Sleep and wake ---- */
-
-struct later {
-    struct link_pair *pair;
-    int side; /* that does it */
-    bool closes;
-    uint64_t slices;
-    unsigned char memory[SLOT_BYTES];
-    rondo_link_result result;
-    _Atomic bool woke, over; /* the sleeper has what it waited for; all is done */
-};
-
-static void *do_later(void *argument)
-{
-    struct later *later = argument;
-    rondo_link *link = later->pair->ends[later->side];
-    const rondo_bell *bell = &later->pair->bells[!later->side];
-    for (int armed = 0; armed < 10 && !later->woke; armed = *bell->word ? armed + 1 : 0) usleep(500);
-    if (later->closes) link_pair_close_end(later->pair, later->side);
-    for (uint64_t n = 0; n < later->slices && later->result == RONDO_LINK_OK; n++) {
-        if (later->side == RD_SENDER) {
-            link_fill(later->memory, n, SLOT_BYTES);
-            later->result = link_put(link, n, later->memory, SLOT_BYTES);
-            continue;
-        }
-        later->result = link_get(link, n, later->memory, SLOT_BYTES, link_signature(n));
-        if (later->result == RONDO_LINK_OK && !link_filled(later->memory, n, SLOT_BYTES))
-            later->result = RONDO_LINK_MISMATCH;
-    }
-    later->over = true;
-    return NULL;
-}
-
-/* The other side sleeps until its count passes `seen`, or the link ends. */
-static void sleep_until(struct later *later, uint64_t seen)
-{
-    struct link_pair *pair = later->pair;
-    pthread_t thread;
-    uint64_t count = 0;
-    rondo_link_result result = RONDO_LINK_OK;
-    rondo_link *link = pair->ends[!later->side];
-    int64_t slept = 0, deadline = rd_now() + LINK_DEADLINE_NS;
-    assert_int_equal(pthread_create(&thread, NULL, do_later, later), 0);
-    while (rd_now() < deadline && count <= seen && result == RONDO_LINK_OK) {
-        slept += link_nap(link, &pair->bells[!later->side], seen, LINK_DEADLINE_NS);
-        result = link->ops->poll(link, &count);
-    }
-    int64_t woke = rd_now();
-    later->woke = true;
-    while (!later->over) link->ops->poll(link, &count);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(later->result, RONDO_LINK_OK);
-    assert_true(woke < deadline);
-    if (!pair->kind->sockets && !pair->kind->fault) assert_true(slept > 0);
-    assert_int_equal(result, later->closes ? RONDO_LINK_CLOSED : RONDO_LINK_OK);
-}
-
-/* A receiver that waits for slice n; links that must be told what to expect are told. */
-static void expect(rondo_link *receiver, uint64_t n, unsigned char *to)
-{
-    void *place;
-    rondo_link_result result = RONDO_LINK_AGAIN;
-    for (int tries = 0; tries < 100; tries++) {
-        if (receiver->caps & RONDO_LINK_SLOTS)
-            receiver->ops->peek(receiver, SLOT_BYTES, link_signature(n), &place);
-        else if (result == RONDO_LINK_AGAIN)
-            result = receiver->ops->recv(receiver, to, SLOT_BYTES, link_signature(n));
-        poll_count(receiver);
-    }
-}
-
-static void test_receiver_wakes(void **state)
-{
-    unsigned char got[SLOT_BYTES];
-    for (int closes = 0; closes < 2; closes++) {
-        struct link_pair pair;
-        struct later later = {.pair = &pair, .side = RD_SENDER, .closes = closes, .slices = !closes};
-        open_pair(state, &pair);
-        expect(pair.ends[RD_RECEIVER], 0, got);
-        sleep_until(&later, 0);
-        link_pair_close(&pair);
-    }
-}
-
-/* Sends with nobody receiving, from slice `sent` on, until nothing has moved for a while. Returns how many went. */
-static uint64_t fill_up(struct link_pair *pair, unsigned char *memory, uint64_t sent)
-{
-    rondo_link *sender = pair->ends[RD_SENDER];
-    uint64_t count = sent, before;
-    for (int stuck = 0; stuck < 120 && sent < 100000; stuck++) {
-        void *place = memory + sent % sender->slots * SLOT_BYTES;
-        rondo_link_result result = RONDO_LINK_AGAIN;
-        if (has_slots(pair)) result = sender->ops->reserve(sender, SLOT_BYTES, &place);
-        else if (sent - count < sender->slots) result = RONDO_LINK_OK; /* this memory is ours again */
-        if (result == RONDO_LINK_OK) {
-            link_fill_at(sender, place, sent, SLOT_BYTES);
-            result = has_slots(pair) ? sender->ops->commit(sender, SLOT_BYTES, link_signature(sent))
-                                     : sender->ops->send(sender, place, SLOT_BYTES, link_signature(sent));
-        }
-        before = count;
-        assert_in_range(result, RONDO_LINK_OK, RONDO_LINK_AGAIN);
-        assert_int_equal(sender->ops->poll(sender, &count), RONDO_LINK_OK);
-        if (result == RONDO_LINK_OK) sent++;
-        if (result == RONDO_LINK_OK || count > before) stuck = 0;
-        assert_true(count <= sent && sent <= count + sender->slots);
-        if (stuck > 20) usleep(300); /* the kernel may yet move what it holds */
-    }
-    return sent;
-}
-
-static void test_sender_wakes(void **state)
-{
-    const struct link_kind *kind = *state;
-    unsigned char memory[8 * SLOT_BYTES] = {0};
-    for (int closes = 0; closes < (kind->sockets ? 1 : 2); closes++) { /* a socket's close is the test above */
-        struct link_pair pair;
-        uint64_t sent = 0, done;
-        open_pair(state, &pair);
-        do {
-            sent = fill_up(&pair, memory, sent);
-            done = poll_count(pair.ends[RD_SENDER]);
-        } while (done == sent); /* what the kernel held for longer has moved after all */
-        struct later later = {.pair = &pair, .side = RD_RECEIVER, .closes = closes, .slices = closes ? 0 : sent};
-        sleep_until(&later, done);
-        link_pair_close(&pair);
-    }
-}
-
-/* With nobody receiving a sender is told AGAIN; when somebody does, it goes on. */
-static void test_credits(void **state)
-{
-    const struct link_kind *kind = *state;
-    struct link_pair pair;
-    pthread_t thread;
-    unsigned char memory[8 * SLOT_BYTES], got[1];
-    open_pair(state, &pair);
-    rondo_link *sender = pair.ends[RD_SENDER];
-    uint64_t sent = fill_up(&pair, memory, 0);
-    if (!kind->sockets) assert_int_equal(sent, SLOTS);
-    assert_in_range(sent, sender->slots, 99999);
-    struct later later = {.pair = &pair, .side = RD_RECEIVER, .slices = sent, .woke = true};
-    assert_int_equal(pthread_create(&thread, NULL, do_later, &later), 0);
-    while (!later.over) poll_count(sender);
-    assert_int_equal(pthread_join(thread, NULL), 0);
-    assert_int_equal(later.result, RONDO_LINK_OK);
-    int64_t deadline = rd_now() + LINK_DEADLINE_NS;
-    while (poll_count(sender) < sent && rd_now() < deadline) continue;
-    assert_int_equal(poll_count(sender), sent);
-    assert_int_equal(link_put(sender, sent, memory, 1), RONDO_LINK_OK);
-    assert_int_equal(link_get(pair.ends[RD_RECEIVER], sent, got, 1, link_signature(sent)), RONDO_LINK_OK);
-    link_pair_close(&pair);
-}
-
 /* ---- Every kind ---- */
 
 /* Those that fork come first. */
@@ -510,7 +349,7 @@ static const struct {
     {"two threads", test_two_threads},
     {"one slot", test_one_slot},
     {"empty slices", test_empty_slices},
-    {"credits", test_credits},
+    {"credits", link_test_credits},
     {"capabilities", link_test_capabilities},
     {"no more than slots", link_test_no_more},
     {"peek ahead", link_test_peek_ahead},
@@ -522,8 +361,8 @@ static const struct {
     {"mismatch", test_mismatch},
     {"close after data", test_close_after_data},
     {"receiver closes early", test_receiver_closes_early},
-    {"receiver wakes", test_receiver_wakes},
-    {"sender wakes", test_sender_wakes},
+    {"receiver wakes", link_test_receiver_wakes},
+    {"sender wakes", link_test_sender_wakes},
 };
 enum { CASES = sizeof cases / sizeof cases[0], BASES_MOST = 8, DRESSES = 4 };
 

@@ -64,6 +64,13 @@ bool link_filled_at(const rondo_link *link, const void *place, uint64_t n, size_
 
 /* ---- A side ---- */
 
+uint64_t link_count(rondo_link *link)
+{
+    uint64_t count = 0;
+    link->ops->poll(link, &count);
+    return count;
+}
+
 void link_flow_open(struct link_flow *flow, struct link_pair *pair, int side, uint64_t total)
 {
     rondo_link *link = pair->ends[side];

@@ -5,6 +5,7 @@
  *   link_pair.c  makes both ends in this process, or one end in each of two processes
  *   link_flow.c  sends and receives slices whose sizes and bytes depend on their number, over either face of a link
  *   link_cases.c what rondo_transport.h says of a link, as tests: of traffic
+ *   link_sleep.c ... of sleeping, waking, and what a sender may do meanwhile
  *   link_words.c ... and of each operation by itself
  */
 #ifndef RONDO_LINK_KIT_H
@@ -47,7 +48,11 @@ bool link_pair_join(struct link_pair *pair, const struct link_kind *kind, int si
  * For main to return. */
 int link_conformance(const struct link_kind *bases, int base_count, int flow);
 
-/* Cases of link_words.c. */
+/* Cases of link_sleep.c. */
+void link_test_receiver_wakes(void **state);
+void link_test_sender_wakes(void **state);
+void link_test_credits(void **state);
+/* ... and of link_words.c. */
 void link_test_capabilities(void **state);
 void link_test_no_more(void **state);
 void link_test_peek_ahead(void **state);
@@ -66,6 +71,9 @@ bool link_filled(const unsigned char *at, uint64_t n, size_t bytes);
 void link_fill_at(const rondo_link *link, void *place, uint64_t n, size_t bytes);
 bool link_filled_at(const rondo_link *link, const void *place, uint64_t n, size_t bytes);
 void link_copy(const rondo_link *link, void *to, const void *from, size_t bytes);
+
+/* What poll counts. */
+uint64_t link_count(rondo_link *link);
 
 /* One side's traffic: `total` slices. */
 struct link_flow {

@@ -3,11 +3,10 @@
  * test_env.c - settings from defaults, configuration and environment. What depends on the environment runs in a
  * child, so that "once a process" starts anew and nothing leaks into the other tests.
  */
-#include "test.h"
+#include "asserts.h"
 
 #include "base/env.h"
 #include "base/log.h"
-#include "base/status.h"
 
 #include <math.h>
 #include <sys/wait.h>
@@ -79,11 +78,6 @@ static struct seen load(const char *const *variables, const rondo_config *config
 }
 
 #define LOAD(...) load((const char *const[]){__VA_ARGS__, NULL}, NULL, 1)
-
-static void assert_contains(const char *text, const char *part)
-{
-    if (!strstr(text, part)) fail_msg("no \"%s\" in: %s", part, text);
-}
 
 static int lines(const char *text)
 {

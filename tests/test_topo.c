@@ -4,6 +4,8 @@
  */
 #include "test.h"
 
+#include "place_kit.h"
+
 #include "base/clock.h"
 #include "base/status.h"
 #include "topo/topo.h"
@@ -16,13 +18,6 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-static rd_machine *machine_of(const char *description)
-{
-    rd_machine *machine = NULL;
-    if (rd_machine_synthetic(&machine, description)) fail_msg("%s: %s", description, rd_last_error());
-    return machine;
-}
 
 /* ---- Machines and places ------------------------------------------------------------------------------------- */
 
