@@ -24,8 +24,8 @@ typedef struct rd_slots_control {
 } rd_slots_control;
 
 /* From one head to its payload: two lines, since processors fetch a line's neighbour, too. Who polls a head would else take
- * the payload's first line from him who writes it, or a payload's reader the next slot's head: 1 to 5 % of 64 B to 32 KiB,
- * and up to 13 where the cores share no cache. */
+ * the payload's first line from him who writes it, or a payload's reader the next slot's head: where the cores share no
+ * cache that is 7 to 13 % of 64 B, 256 B and 8 KiB, where they do 2 to 3 % of 256 B and 16 KiB. */
 #define RD_SLOTS_HEAD 128
 
 /* Where slot 0 begins, so that its payload does in the middle of a page, and the others' close by. Users' buffers and
