@@ -162,6 +162,8 @@ $(BUILD)/bench/gpu: $(call object,$(wildcard bench/gpu/*.c)) $(BUILD)/librondo.a
 # This test sees every call that a socket link makes.
 LDFLAGS_test_link_tcp = -Wl,--wrap=sendmsg,--wrap=recvmsg,--wrap=send,--wrap=recv
 LDFLAGS_test_exec_tcp = $(LDFLAGS_test_link_tcp)
+# ... and this one the connections that links are made over.
+LDFLAGS_test_reach = -Wl,--wrap=rd_member_connect,--wrap=rd_member_visit
 
 # Tests may look inside: they link the static library.
 $(BUILD)/tests/%: $(BUILD)/obj/tests/%.o $(call object,$(HELP_SRC)) $(BUILD)/librondo.a
