@@ -23,7 +23,7 @@ static rondo_result run_here(rondo_comm *comm, const rd_call *call)
     rd_task_take_ticket(&task);
     if (!at_once) rd_task_wait_turn(&task);
     rd_drive(tasks, 1, NULL);
-    return task.result == RONDO_SUCCESS ? RONDO_SUCCESS : rd_fail(task.result, "%s", comm->stop.text);
+    return rd_task_result(&task);
 }
 
 static rondo_result give_to(rondo_stream *stream, rondo_comm *comm, const rd_call *call)
@@ -39,7 +39,7 @@ static rondo_result give_to(rondo_stream *stream, rondo_comm *comm, const rd_cal
 
 static rondo_result run(rondo_comm *comm, rd_call *call, rondo_stream *stream)
 {
-    if (!stream && rd_repeats(comm, call)) return rd_repeat(comm, call);
+    if (!stream && !rd_group_is_open() && rd_repeats(comm, call)) return rd_repeat(comm, call);
     rondo_result stop = rd_comm_stopped(comm);
     if (stop) {
         rd_record_write(comm); /* of one that was late, and learns it only now */

@@ -108,8 +108,8 @@ rondo_result rd_comm_note(rondo_comm *comm, rondo_result result);
 
 /* ---- repeat.c ---- */
 
-/* An all-reduce without a stream or group that differs from the last operation in buffers and signature only, and can run
- * now. By who is inside a call. */
+/* A call that is not for a stream or a group, and no other than an all-reduce that differs from the last operation in
+ * buffers and signature only, and can run now. By who is inside a call. */
 bool rd_repeats(const rondo_comm *comm, const rd_call *call);
 rondo_result rd_repeat(rondo_comm *comm, const rd_call *call);
 
@@ -180,7 +180,7 @@ bool rd_task_claim(rd_task *task);
 void rd_line_wake(struct rd_line *line);
 
 /* It is its communicator's only call, and comm->op carries it out, which has moved so often. entry: in the flight record. */
-void rd_task_resume(rd_task *task, uint64_t entry, long moved);
+void rd_task_take_over(rd_task *task, uint64_t entry, long moved);
 /* Does what can be done. RD_DONE: all its calls are done; RD_FAILED: task->result is set, or the operation that
  * rd_task_stuck gives says how. */
 rd_progress rd_task_advance(rd_task *task);
@@ -191,6 +191,8 @@ rd_progress rd_task_look(rd_task *task);
 const rd_op *rd_task_stuck(const rd_task *task, const rd_call **call);
 /* A rank that is gone, and with which a message is not done; it never will be, if nothing can be done now. -1: none. */
 int rd_task_bereft(const rd_task *task);
+/* What the call that it is shall return; a failure is then this thread's last error, too. */
+rondo_result rd_task_result(const rd_task *task);
 /* The task has its result; the next one on its communicator may go. */
 void rd_task_finish(rd_task *task, rondo_result result);
 
@@ -199,7 +201,7 @@ void rd_task_finish(rd_task *task, rondo_result result);
 /* Drives n tasks, on n communicators, until each has a result. bells: room for as many; NULL for one task. */
 void rd_drive(rd_task *const *tasks, int n, rondo_bell **bells);
 
-/* The same for one that runs (rd_task_resume), and whose last advance returned `progress`. */
+/* The same for one that runs (rd_task_take_over), and whose last advance returned `progress`. */
 void rd_drive_on(rd_task *task, rd_progress progress);
 
 /* ---- explain.c ---- */

@@ -55,7 +55,7 @@ typedef struct rd_schedule {
 typedef struct rd_shape {
     bool known;
     bool keeps; /* this rank has a result */
-    bool repeats; /* repeat.c makes them */
+    bool repeats; /* plain calls like it may begin without a task */
     rondo_collective collective;
     rondo_dtype dtype;
     rondo_op op;

@@ -194,7 +194,7 @@ static void end_entry(rd_task *task, rondo_result result, bool at_once)
         rd_record_end(task->comm->recorder, task->entry + (uint64_t)i, result, at_once);
 }
 
-void rd_task_resume(rd_task *task, uint64_t entry, long moved)
+void rd_task_take_over(rd_task *task, uint64_t entry, long moved)
 {
     task->started = task->running = true;
     task->fused = 1;
@@ -405,4 +405,9 @@ void rd_task_finish(rd_task *task, rondo_result result)
     task->result = result;
     if (task->queued) pass_queued_turn(&task->comm->line);
     else pass_turn(task);
+}
+
+rondo_result rd_task_result(const rd_task *task)
+{
+    return task->result == RONDO_SUCCESS ? RONDO_SUCCESS : rd_fail(task->result, "%s", task->comm->stop.text);
 }

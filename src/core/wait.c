@@ -278,7 +278,8 @@ RD_APART void drive_all(rd_task *const *tasks, int n, rondo_bell **bells)
 void rd_drive_on(rd_task *task, rd_progress progress)
 {
     unsigned floats = rd_fp_enter();
-    if (progress == RD_FAILED) finish(task, result_of(task, progress));
+    rondo_result result = result_of(task, progress);
+    if (result != RONDO_IN_PROGRESS) finish(task, result);
     drive_one(task);
     rd_fp_leave(floats);
 }

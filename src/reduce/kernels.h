@@ -93,8 +93,9 @@ static int rd_begin_lines(const struct rd_call *call, size_t at)
     return n;
 }
 
-/* Handles as many elements first as bring output[0] to the beginning of a line, and says how many: none where as much else
- * begins one as it is. Of flat's two slots and two places of the user's, the slots shall: their lines move between caches. */
+/* Handles as many elements first as bring output[0] to the beginning of a line, and says how many: none where as many
+ * sources and outputs begin one as it is. Of flat's slots and as many places of the user's the slots shall, for their lines
+ * move between caches. */
 static size_t rd_head(const struct rd_call *call, size_t step)
 {
     size_t to_line = -(uintptr_t)call->pass->output[0] & (RD_LINE - 1), head = to_line / call->out_bytes;
