@@ -19,7 +19,10 @@
 static const size_t counts[] = {1, 5, 64, 1024, 4000, MOST_COUNT}; /* exchange, flat, several slices */
 enum { COUNTS = sizeof counts / sizeof *counts };
 
-static float value(int rank, int call, size_t i) { return (float)((i * 7 + (size_t)rank * 13 + (size_t)call * 5) % 251); }
+static float value(int rank, int call, size_t i)
+{
+    return (float)((i * 7 + (size_t)rank * 13 + (size_t)call * 5) % 251);
+}
 
 static void fill(float *x, size_t count, int rank, int call)
 {
@@ -41,22 +44,26 @@ static rondo_result sum_in(rondo_comm *comm, float *x, size_t count)
 }
 
 /* A call, and its sums. */
-static void sum_up(rondo_comm *comm, const float *from, float *to, size_t count, int call)
+static void sum_up(rondo_comm *comm, float *from, float *to, size_t count, int call)
 {
     int rank = rondo_comm_rank(comm), n = rondo_comm_size(comm);
-    fill((float *)(uintptr_t)from, count, rank, call);
+    fill(from, count, rank, call);
     SUCCEEDS(rondo_all_reduce(from, to, count, RONDO_FLOAT32, RONDO_SUM, comm, NULL), comm);
     check_sums(to, count, n, call);
 }
 
 static uint64_t tasks_of(const rondo_comm *comm) { return atomic_load(&comm->line.tickets); }
 
-static void by_each_way(int least_ranks, int most_ranks, rank_fn f, void *context)
+/* Ranks that have warmed up; shared by all of them. */
+static _Atomic int *warm;
+
+static void by_each_way(int least_ranks, int most_ranks, const rondo_config *config, rank_fn f, void *context)
 {
     for (int w = 0; w < WAYS; w++)
         for (int n = least_ranks; n <= most_ranks; n++) {
             way_take(&ways[w]);
-            ranks_run(n, NULL, NULL, f, context);
+            atomic_store(warm, 0);
+            ranks_run(n, config, NULL, f, context);
         }
     way_take(&ways[WAY_AUTO]);
 }
@@ -83,7 +90,7 @@ static void many(rondo_comm *comm, int rank, int n, void *context)
 static void right_sums(void **state)
 {
     (void)state;
-    by_each_way(2, 4, many, NULL);
+    by_each_way(2, 4, NULL, many, NULL);
 }
 
 /* What differs in one thing from the call before is not taken for one like it. */
@@ -115,7 +122,7 @@ static void one_like_none(rondo_comm *comm, int rank, int n, void *context)
 static void others_between(void **state)
 {
     (void)state;
-    by_each_way(2, 3, one_like_none, NULL);
+    by_each_way(2, 3, NULL, one_like_none, NULL);
 }
 
 /* On streams and in groups they wait for their turn. */
@@ -162,7 +169,7 @@ static void by_turns(rondo_comm *comm, int rank, int n, void *context)
 static void streams_and_groups(void **state)
 {
     (void)state;
-    by_each_way(2, 3, by_turns, NULL);
+    by_each_way(2, 3, NULL, by_turns, NULL);
 }
 
 /* In a world of one nobody is waited for, so none of them needs a task. */
@@ -205,7 +212,7 @@ static void flushing(rondo_comm *comm, int rank, int n, void *context)
 static void subnormals(void **state)
 {
     (void)state;
-    by_each_way(2, 2, flushing, NULL);
+    by_each_way(2, 2, NULL, flushing, NULL);
 }
 #endif
 
@@ -230,10 +237,19 @@ static void bad_arguments(rondo_comm *comm, int rank, int n, void *context)
 static void refused(void **state)
 {
     (void)state;
-    by_each_way(2, 2, bad_arguments, NULL);
+    by_each_way(2, 2, NULL, bad_arguments, NULL);
 }
 
 /* ---- How they wait and fail ---- */
+
+/* Calls to be repeated. No rank goes on before all are through with them: what ends a communicator also ends a call that
+ * another rank has done. */
+static void warm_up(rondo_comm *comm, int n)
+{
+    for (int k = 0; k < 5; k++) sum_up(comm, x, x, 100, k);
+    atomic_fetch_add(warm, 1);
+    while (atomic_load(warm) < n) usleep(1000);
+}
 
 /* Waits 0.1 s for the last rank; the record tells. */
 static void one_is_late(rondo_comm *comm, int rank, int n, void *context)
@@ -255,13 +271,13 @@ static void one_is_late(rondo_comm *comm, int rank, int n, void *context)
 static void late(void **state)
 {
     (void)state;
-    for (int c = 0; c < COUNTS; c += 2) by_each_way(3, 3, one_is_late, (void *)(uintptr_t)&counts[c]);
+    for (int c = 0; c < COUNTS; c += 2) by_each_way(3, 3, NULL, one_is_late, (void *)(uintptr_t)&counts[c]);
 }
 
 static void other_call(rondo_comm *comm, int rank, int n, void *context)
 {
-    (void)n, (void)context;
-    for (int k = 0; k < 5; k++) sum_up(comm, x, x, 100, k);
+    (void)context;
+    warm_up(comm, n);
     rondo_result result = rank ? sum_in(comm, x, 100)
                                : rondo_all_reduce(x, x, 100, RONDO_FLOAT32, RONDO_MAX, comm, NULL);
     CHECK(result == RONDO_MISMATCH || result == RONDO_REMOTE_ERROR, "%s", rondo_result_string(result));
@@ -272,13 +288,13 @@ static void other_call(rondo_comm *comm, int rank, int n, void *context)
 static void mismatch(void **state)
 {
     (void)state;
-    by_each_way(3, 3, other_call, NULL);
+    by_each_way(3, 3, NULL, other_call, NULL);
 }
 
 static void one_dies(rondo_comm *comm, int rank, int n, void *context)
 {
     (void)context;
-    for (int k = 0; k < 5; k++) sum_up(comm, x, x, 100, k);
+    warm_up(comm, n);
     if (rank == n - 1) _exit(0);
     rondo_result result = sum_in(comm, x, 100);
     CHECK(result == RONDO_REMOTE_ERROR, "%s: %s", rondo_result_string(result), rondo_last_error(comm));
@@ -287,13 +303,13 @@ static void one_dies(rondo_comm *comm, int rank, int n, void *context)
 static void death(void **state)
 {
     (void)state;
-    by_each_way(3, 3, one_dies, NULL);
+    by_each_way(3, 3, NULL, one_dies, NULL);
 }
 
 static void one_never_calls(rondo_comm *comm, int rank, int n, void *context)
 {
-    (void)n, (void)context;
-    for (int k = 0; k < 5; k++) sum_up(comm, x, x, 100, k);
+    (void)context;
+    warm_up(comm, n);
     if (rank == 0) {
         rondo_result state = RONDO_SUCCESS;
         for (double from = test_seconds(); state == RONDO_SUCCESS && test_seconds() - from < 10 * test_slowness();) {
@@ -313,11 +329,7 @@ static void timeout(void **state)
     rondo_config config = RONDO_CONFIG_INIT;
     (void)state;
     config.timeout_s = 1;
-    for (int w = 0; w < WAYS; w++) {
-        way_take(&ways[w]);
-        ranks_run(2, &config, NULL, one_never_calls, NULL);
-    }
-    way_take(&ways[WAY_AUTO]);
+    by_each_way(2, 2, &config, one_never_calls, NULL);
 }
 
 static void *abort_it(void *comm)
@@ -330,8 +342,8 @@ static void *abort_it(void *comm)
 static void aborted(rondo_comm *comm, int rank, int n, void *context)
 {
     pthread_t thread;
-    (void)n, (void)context;
-    for (int k = 0; k < 5; k++) sum_up(comm, x, x, 100, k);
+    (void)context;
+    warm_up(comm, n);
     if (rank) {
         usleep(300000);
         return;
@@ -362,7 +374,7 @@ static void aborted_alone(rondo_comm *comm, int rank, int n, void *context)
 static void aborts(void **state)
 {
     (void)state;
-    by_each_way(2, 2, aborted, NULL);
+    by_each_way(2, 2, NULL, aborted, NULL);
     ranks_run(1, NULL, NULL, aborted_alone, NULL);
 }
 
@@ -383,5 +395,6 @@ int main(void)
         cmocka_unit_test(timeout),
         cmocka_unit_test(aborts),
     };
+    warm = test_shared(sizeof *warm);
     return cmocka_run_group_tests_name("repeat", tests, NULL, NULL);
 }
