@@ -111,8 +111,8 @@ struct rondo_link {
 
 /* The head of every slot, one cache line; slot_bytes of payload lie behind it or elsewhere (rondo_view). Slice n (from
  * 0) lies in slot n % slots. filled == n + 1: slice n is there (stored with release after payload, signature and bytes,
- * loaded with acquire before them). freed == n + 1: its receiver is done with it (stored with release after whatever it left in the
- * payload, loaded with acquire before slice n + slots is stored there). With DEVICE both at system scope.
+ * loaded with acquire before them). freed == n + 1: its receiver is done with it (stored with release after whatever it
+ * left in the payload, loaded with acquire before slice n + slots is stored there). With DEVICE both at system scope.
  * Flag, signature and size share a line, and a brief slice, of at most RONDO_SLOT_BRIEF bytes, lies there too: so it
  * costs the one line that goes from one core to the other in any case. */
 #define RONDO_SLOT_BRIEF 32

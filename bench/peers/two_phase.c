@@ -12,6 +12,7 @@
  *
  * All constants are what measured fastest where the two share an L3 cache, each size by itself.
  */
+#include "base/hot.h"
 #include "serve.h"
 
 #include <signal.h>
@@ -59,11 +60,7 @@ static void raise_flag(flag *f, uint64_t count)
 
 static void await(const flag *f, uint64_t count)
 {
-    while (atomic_load_explicit(&f->count, memory_order_acquire) < count) {
-#if defined(__x86_64__)
-        __builtin_ia32_pause();
-#endif
-    }
+    while (atomic_load_explicit(&f->count, memory_order_acquire) < count) rd_relax();
 }
 
 /* ---- Loops, once for each instruction set ---- */

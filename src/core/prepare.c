@@ -269,22 +269,26 @@ RD_APART rondo_result take_shape(rondo_comm *comm, const rd_call *call)
     return RONDO_SUCCESS;
 }
 
-void rd_prepare_again(rondo_comm *comm, const rd_call *call)
+/* What calls of one shape differ in. */
+RD_HOT void set_call(rondo_comm *comm, const rd_call *call, uint64_t signature)
 {
     rd_op *op = &comm->op;
     op->buffers.input = call->send;
-    op->buffers.output = call->recv;
-    op->signature = signature_of(++comm->calls, call, 1);
+    op->buffers.output = comm->shape.keeps ? call->recv : NULL;
+    op->signature = signature;
+}
+
+void rd_prepare_again(rondo_comm *comm, const rd_call *call)
+{
+    set_call(comm, call, signature_of(++comm->calls, call, 1));
 }
 
 RD_HOT rondo_result set_op(rondo_comm *comm, const rd_call *call, uint64_t number, uint64_t signature)
 {
     rd_op *op = &comm->op;
     if (!rd_is_shape(&comm->shape, call)) RD_TRY(take_shape(comm, call));
-    op->buffers.input = call->send;
-    op->buffers.output = comm->shape.keeps ? call->recv : NULL;
+    set_call(comm, call, signature);
     if (comm->device) RD_TRY(rd_place_call(comm, call));
-    op->signature = signature;
     if (comm->trace) rd_trace_call(comm->trace, number, &op->plan, call->dtype, call->op, comm->wiring.channels);
     return op->plan.algo == RONDO_ALGO_PEERS ? set_transfers(comm, op) : RONDO_SUCCESS;
 }

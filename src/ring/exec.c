@@ -60,6 +60,7 @@ static void forget_failure(rd_op *op)
     op->engine_failed = false;
 }
 
+/* Flat's chunks take divisions: 3 to 8 % of 1 and 4 KiB. */
 void rd_op_start_again(rd_op *op)
 {
     if (op->by == RD_BY_FLAT) {

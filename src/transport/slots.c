@@ -40,9 +40,14 @@ rondo_result rd_slots_agree(const rondo_link_spec *spec, const char *transport, 
     return RONDO_SUCCESS;
 }
 
+static size_t stride_of(const rondo_link_spec *spec)
+{
+    return RD_SLOTS_HEAD + spec->slot_bytes;
+}
+
 size_t rd_slots_memory(const rondo_link_spec *spec)
 {
-    return first_slot(spec) + spec->slots * (RD_SLOTS_HEAD + spec->slot_bytes);
+    return first_slot(spec) + spec->slots * stride_of(spec);
 }
 
 void rd_slots_prepare(void *memory, const rondo_link_spec *spec, const uint64_t token[2])
@@ -51,7 +56,7 @@ void rd_slots_prepare(void *memory, const rondo_link_spec *spec, const uint64_t 
     *control = (rd_slots_control){.token = {token[0], token[1]}, .slot_bytes = spec->slot_bytes, .slots = spec->slots};
     unsigned char *base = (unsigned char *)memory + first_slot(spec);
     for (uint32_t i = 0; i < spec->slots; i++)
-        *(rondo_slot *)(base + i * (RD_SLOTS_HEAD + spec->slot_bytes)) = (rondo_slot){0};
+        *(rondo_slot *)(base + i * stride_of(spec)) = (rondo_slot){0};
 }
 
 void rd_slots_init(rd_slots *end, void *memory, const rondo_link_spec *spec, int side, const rondo_link_ops *ops)
@@ -63,7 +68,7 @@ void rd_slots_init(rd_slots *end, void *memory, const rondo_link_spec *spec, int
                  .slot_bytes = spec->slot_bytes,
                  .peer = spec->peer},
         .base = (unsigned char *)memory + first_slot(spec),
-        .stride = RD_SLOTS_HEAD + spec->slot_bytes,
+        .stride = stride_of(spec),
         .mask = spec->slots - 1,
         .watched = side == RD_SENDER ? offsetof(rondo_slot, freed) : offsetof(rondo_slot, filled),
         .control = memory,
@@ -177,7 +182,7 @@ rondo_link_result rd_slots_reserve(rondo_link *link, size_t bytes, void **place)
  * slices stream, and the peer may be reading there. */
 static inline void expect_another(const rd_slots *end, size_t bytes)
 {
-    const unsigned char *payload = (const unsigned char *)slot_of(end, end->finished) + RD_SLOTS_HEAD;
+    const unsigned char *payload = payload_of(slot_of(end, end->finished), bytes);
     if (bytes <= RONDO_SLOT_BRIEF || bytes > SHORT_SLICE || !end->by_halves) return;
     if (bytes > end->stride - RD_SLOTS_HEAD) return; /* payloads lie elsewhere */
     for (size_t at = 0; at < bytes; at += sizeof(rondo_slot)) rd_will_write(payload + at);
